@@ -276,7 +276,9 @@ ToolList ToolList::of_messages(Fields& fields) {
   } else {
     f.refuse("type", "is not auto, any, tool or none");
   }
-  out.request_["parallel_tool_calls"] = !f.boolean("disable_parallel_tool_use").value_or(false);
+  if (const auto single = f.boolean("disable_parallel_tool_use")) {
+    out.request_["parallel_tool_calls"] = !*single;
+  }
   f.ignore({"name"});
   f.finish();
   return out;

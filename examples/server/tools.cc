@@ -108,8 +108,10 @@ Tools read_tools(Fields& fields, bool flat) {
     }
     if (!list.empty()) out.for_template = dump(list);
   }
-  out.parallel = fields.boolean("parallel_tool_calls").value_or(true);
+  const std::optional<bool> parallel = fields.boolean("parallel_tool_calls");
   read_choice(fields, flat, &out);
+  // Who names a function waits for one call of it; small models would go on calling.
+  out.parallel = parallel.value_or(out.named.empty());
   return out;
 }
 

@@ -187,6 +187,21 @@ TEST_F(Clients, OfChatsAreServedAndToldWhatIsLeftOut) {
             "reasoning.effort is not one of none, minimal, low, medium, high, xhigh");
 }
 
+TEST_F(Clients, WhoNamesAFunctionGetsOneCall) {
+  json body =
+      json::parse(R"({"messages": [{"role": "user", "content": "tell me"}], "temperature": 0,
+      "max_tokens": 400, "tool_choice": {"type": "function", "function": {"name": "weather"}},
+      "tools": [{"type": "function", "function": {"name": "weather", "parameters": {
+          "type": "object", "properties": {"city": {"enum": ["Bern", "Oslo"]}}, "required": ["city"],
+          "additionalProperties": false}}}]})");
+  const json choice = posted("/v1/chat/completions", body).body["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  body["parallel_tool_calls"] = true;
+  const json several = posted("/v1/chat/completions", body).body["choices"][0];
+  EXPECT_GT(several["message"]["tool_calls"].size(), 1u);
+}
+
 TEST_F(Clients, ThinkingIsAskedForInSeveralWords) {
   const auto count = [](const json& more) {
     json body = {{"messages", json::array({{{"role", "user"}, {"content", "hi"}}})},

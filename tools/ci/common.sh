@@ -44,8 +44,8 @@ fetched_python() {
 }
 # The clients that test the server.
 server_clients() {
-  fetched_python server-venv openai,anthropic,httpx,httpx_sse,pytest \
-    openai anthropic httpx httpx-sse pytest prometheus_client
+  fetched_python server-venv openai,anthropic,httpx,httpx_sse,jsonschema,pytest \
+    openai anthropic httpx httpx-sse jsonschema pytest prometheus_client
 }
 # Whether the build in a folder has the server: it needs libraries of its own.
 has_server() {

@@ -18,6 +18,8 @@ def register_models(register):
 class SharpiModel(llm.Model):
     model_id = "sharpi"
     can_stream = True
+    supports_tools = True
+    supports_schema = True
 
     class Options(llm.Options):
         path: Optional[str] = pydantic.Field(
@@ -34,6 +36,9 @@ class SharpiModel(llm.Model):
         seed: Optional[int] = pydantic.Field(default=None, description="Equal seeds, equal answers")
         thinking: Optional[bool] = pydantic.Field(
             default=None, description="Whether to think first; default: as the model's template does")
+        must_call: Optional[bool] = pydantic.Field(
+            default=None, description="The answer to what is asked is a call of a tool, by its schema; small models "
+                                      "seldom make one by themselves")
 
     def __init__(self):
         self._opened = None  # (path, n_ctx, kv), model, session
@@ -52,20 +57,85 @@ class SharpiModel(llm.Model):
 
     def execute(self, prompt, stream, response, conversation):
         options = prompt.options
+        tools = [as_function(tool) for tool in prompt.tools or ()]
+        messages = [one for message in prompt.messages for one in as_dicts(message)]
         try:
+            session = self._session(options)
             chat = sharpi.Chat(
-                self._session(options), messages=[as_dict(m) for m in prompt.messages],
+                session, messages=messages, tools=tools or None,
                 max_tokens=options.max_tokens, thinking=options.thinking, seed=options.seed,
                 temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
-            reply = chat.reply()
-            yield from reply
-            n_prompt = len(chat.session.model.chat_tokenize(chat.messages[:-1]))
-            response.set_usage(input=n_prompt, output=len(reply.generation.tokens))
+            reply = chat.reply(**wanted(session.model, prompt, messages, tools))
+            yield from events(reply)
+            for call in reply.tool_calls:
+                response.add_tool_call(as_call(call))
+            prompt_tokens = session.model.chat_tokenize(messages, tools=tools or None, thinking=options.thinking)
+            response.set_usage(input=len(prompt_tokens), output=len(reply.generation.tokens))
         except sharpi.Error as error:
             raise llm.ModelError(str(error)) from error
 
 
-def as_dict(message):
-    """A message of llm as sharpi takes it: its text."""
-    text = "".join(part.text for part in message.parts if isinstance(part, llm.parts.TextPart))
-    return {"role": message.role, "content": text}
+def wanted(model, prompt, messages, tools):
+    """What an answer has to be: of the schema, if there is one; calls, where they are asked for, until a
+    tool has said something."""
+    if prompt.schema:
+        return {"response_format": prompt.schema}
+    if prompt.options.must_call and tools and messages[-1]["role"] != "tool":
+        calls = sharpi.CompiledGrammar(model, tools=tools, must_call=True, single_call=True, lenient=True)
+        return {"grammar": calls.matcher()}
+    return {}
+
+
+def events(reply):
+    """The pieces of an answer's content; before the first one, the thoughts."""
+    n_thoughts = 0
+    for piece in reply:
+        if len(reply.reasoning) > n_thoughts:
+            yield llm.parts.StreamEvent(type="reasoning", chunk=reply.reasoning[n_thoughts:])
+            n_thoughts = len(reply.reasoning)
+        yield piece
+    if len(reply.reasoning) > n_thoughts:
+        yield llm.parts.StreamEvent(type="reasoning", chunk=reply.reasoning[n_thoughts:])
+
+
+def as_function(tool):
+    """A tool of llm as templates have it."""
+    return {"type": "function", "function": {
+        "name": tool.name, "description": tool.description or "",
+        "parameters": tool.input_schema or {"type": "object", "properties": {}}}}
+
+
+def as_call(call):
+    function = call.get("function", call)
+    arguments = function["arguments"]
+    if not isinstance(arguments, dict):
+        raise llm.ModelError(f"the model called {function['name']} with what is no object: {arguments!r}")
+    return llm.ToolCall(name=function["name"], arguments=arguments)
+
+
+def as_dicts(message):
+    """A message of llm as sharpi takes it; results of several tools are messages of their own."""
+    parts = message.parts
+    results = [part for part in parts if isinstance(part, llm.parts.ToolResultPart)]
+    others = [part for part in parts if not isinstance(part, llm.parts.ToolResultPart)]
+    out = [{"role": "tool", "tool_call_id": part.tool_call_id or "", "name": part.name, "content": part.output}
+           for part in results]
+    if others or not results:
+        out.append(as_dict(message.role, others))
+    return out
+
+
+def as_dict(role, parts):
+    known = (llm.parts.TextPart, llm.parts.ReasoningPart, llm.parts.ToolCallPart)
+    for part in parts:
+        if not isinstance(part, known):
+            raise llm.ModelError("only text is read, no attachments")
+    out = {"role": role, "content": "".join(p.text for p in parts if isinstance(p, llm.parts.TextPart))}
+    thoughts = "".join(p.text for p in parts if isinstance(p, llm.parts.ReasoningPart))
+    calls = [p for p in parts if isinstance(p, llm.parts.ToolCallPart)]
+    if thoughts:
+        out["reasoning"] = thoughts
+    if calls:
+        out["tool_calls"] = [{"id": p.tool_call_id or "", "type": "function",
+                              "function": {"name": p.name, "arguments": p.arguments}} for p in calls]
+    return out

@@ -77,6 +77,36 @@ def test_compaction_plot(path, tmp_path):
     assert "<svg" in out.read_text() and out.stat().st_size > 10000
 
 
+def test_llm_plugin_calls_tools_and_keeps_to_schemas(path, tmp_path):
+    pytest.importorskip("llm", reason="llm is not installed")
+    pytest.importorskip("llm_sharpi", reason="llm-sharpi is not installed")
+    llm = (sys.executable, "-m", "llm")
+    environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "SHARPI_MODEL": path}
+    options = ["-o", "n_ctx", "2048", "-o", "temperature", "0", "-o", "max_tokens", "200"]
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "code": {"type": "integer"}},
+              "required": ["name", "code"], "additionalProperties": False}
+    answer = json.loads(run(*llm, "-m", "sharpi", *options, "--schema", json.dumps(schema), "What is the code of snow?",
+                            env=environment))
+    assert set(answer) == {"name", "code"} and isinstance(answer["code"], int)
+    heard = tmp_path / "heard"
+    function = ("import typing\n"
+                "def weather(city: typing.Literal['Bern', 'Oslo']) -> str:\n"
+                "    'Weather of a city.'\n"
+                f"    open({str(heard)!r}, 'a').write(city + ' ')\n"
+                "    return 'rain in ' + city\n")
+    run(*llm, "-m", "sharpi", *options, "--functions", function, "-o", "must_call", "1", "Weather?", env=environment)
+    assert heard.read_text() in ("Bern ", "Oslo ")
+    first, second = json.loads(run(*llm, "logs", "--json", "-n", "2", env=environment))
+    (call,), (result,) = first["tool_calls"], second["tool_results"]
+    assert call["name"] == "weather" and call["arguments"]["city"] == heard.read_text().strip()
+    assert result["output"] == "rain in " + call["arguments"]["city"]
+    assert second["input_tokens"] > first["input_tokens"] + 10  # the call and its result are read
+    run(*llm, "-c", *options, "And again?", env=environment)
+    (third,) = json.loads(run(*llm, "logs", "--json", "-n", "1", env=environment))
+    assert third["conversation_id"] == second["conversation_id"]
+    assert third["input_tokens"] > 60  # the call and its result are there, the description of the tools is not
+
+
 def test_llm_plugin(path, tmp_path):
     pytest.importorskip("llm", reason="llm is not installed")
     pytest.importorskip("llm_sharpi", reason="llm-sharpi is not installed")

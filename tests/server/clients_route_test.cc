@@ -192,8 +192,8 @@ TEST_F(Clients, WhoNamesAFunctionGetsOneCall) {
       json::parse(R"({"messages": [{"role": "user", "content": "tell me"}], "temperature": 0,
       "max_tokens": 400, "tool_choice": {"type": "function", "function": {"name": "weather"}},
       "tools": [{"type": "function", "function": {"name": "weather", "parameters": {
-          "type": "object", "properties": {"city": {"enum": ["Bern", "Oslo"]}}, "required": ["city"],
-          "additionalProperties": false}}}]})");
+          "type": "object", "properties": {"city": {"enum": ["Bern", "Oslo"]}},
+          "required": ["city"], "additionalProperties": false}}}]})");
   const json choice = posted("/v1/chat/completions", body).body["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);

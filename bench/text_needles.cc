@@ -2,13 +2,15 @@
 // What compaction keeps of a real text that a real model reads, as CSV: is a number that was hidden
 // in it still known, and how well does the text go on?
 //   text_needles MODEL.gguf TEXT [--lengths 1024,2048] [--depths 10,50,90] [--shares 50,25,12.5,6]
-//                [--modes in,probe,after,text] [--policies a,b] [--needles N] [--kv f32|bf16|q8_0]
+//                [--modes in,probe,after,text,bounded] [--policies a,b] [--needles N] [--kv
+//                f32|bf16|q8_0]
 //                [--span N] [--pool N] [--sinks N] [--recency N] [--layers 0|1|2] [--threads N]
 //                [--others N]
 // A needle is a sentence between two paragraphs, "The secret number of Oslo is 48213."; --others of
 // its kind, of other cities, stand elsewhere (0 to 2). Modes: in = the question is in the captured
 // window; probe = it is read after compaction, which was aimed at it; after = it is read after
-// compaction, which knew nothing of it; text = no question, the text goes on. Columns:
+// compaction, which knew nothing of it; text = no question, the text goes on; bounded = the session
+// never holds more rows than the share and a chunk of 128, and looks ahead. Columns:
 // model,kv,mode,policy,length,share,found,needles,nll. length is what --lengths said, share the
 // rows kept in percent, nll the mean of -ln p over the answer's tokens, or over 96 tokens of the
 // text. Lines of the policy "whole" are of the session without compaction.
@@ -156,6 +158,8 @@ class Needles {
       s->n_ctx = n_ctx;
       s->k_dtype = s->v_dtype = o_.kv;
       s->capture_window = 64;
+      if (o_.does("bounded")) p->n_chunk = 128;
+      params_ = *s;
     };
     loaded_ = load(o_.model, setup);
     if (!loaded_.model) return;
@@ -198,11 +202,26 @@ class Needles {
     for (const Named& p : kPolicies) {
       if (!o_.policies.empty() && o_.policies.find(p.name) == std::string::npos) continue;
       for (const double share : o_.shares) {
+        if (o_.does("bounded")) bounded(c, p, share);
         for (const char* mode : {"in", "probe", "after", "text"}) {
           if (o_.does(mode)) compacted(c, mode[0] == 'i' ? asked : chat, p, share, mode);
         }
       }
     }
+  }
+
+  void bounded(const Case& c, const Named& p, double share) {
+    sharpi_session_params params = params_;
+    params.kv_budget = static_cast<uint32_t>(static_cast<double>(c.text.size()) * share / 100);
+    params.policy = p.policy;
+    params.lookahead = 1;
+    params.sinks = o_.sinks;
+    params.recency = o_.recency;
+    Chat chat(loaded_.model.get(), &params);
+    std::vector<int32_t> all = c.text;
+    all.insert(all.end(), c.question.begin(), c.question.end());
+    chat.prefill(all);
+    expect(chat, c.answer, &scores_[{"bounded", p.name, share}]);
   }
 
   void compacted(const Case& c, const Chat& from, const Named& p, double share, const char* mode) {
@@ -239,6 +258,7 @@ class Needles {
 
   const Options& o_;
   Loaded loaded_;
+  sharpi_session_params params_ = {};
   std::map<Key, Score> scores_;
   uint32_t length_ = 0;
   size_t n_cases_ = 0;

@@ -21,7 +21,7 @@ check base_test lacks lib/engine/
 check base_test lacks tests/engine/
 check compact_test has narrowed
 check compact_test has lib/engine/session.cc
-check compact_test has lib/cpu/kernels.cmake
+check compact_test has lib/cpu/x86/kernels.cmake
 check compact_test has tests/support/precompiled.h
 check compact_test has tests/engine/compact_test.cc
 check compact_test lacks tests/base/

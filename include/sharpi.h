@@ -724,7 +724,8 @@ typedef struct sharpi_segment_info {
 SHARPI_API sharpi_status sharpi_model_segments(const sharpi_model *model, sharpi_segment_info *rows,
                                                uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                                sharpi_error *err) SHARPI_NOEXCEPT;
-/** JSON: placement, paths, "step" (what one row does; on a GPU its launches), experts, streaming, segments;
+/** JSON: architecture; "left_out": towers of images and sound that the file holds beside the text model
+ *  and that are not read, in words, or null (the log has them at level WARN); placement, paths, "step" (what one row does; on a GPU its launches), experts, streaming, segments;
  *  "mtp": paths and step of the block for multi-token prediction, or null; "draft": the same JSON of the
  *  model that drafts, or null.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */

@@ -81,6 +81,10 @@ void log_loaded(const Model& model, double seconds) {
   const Context& context = model.context();
   line(context, SHARPI_LOG_INFO, "loaded %s in %.2f s", model.spec().file->path().c_str(), seconds);
   line(context, SHARPI_LOG_INFO, "kernels: %s", model.paths().c_str());
+  if (!model.spec().left_out.empty()) {
+    line(context, SHARPI_LOG_WARN, "this file is read as a text model; left out: %s",
+         model.spec().left_out.c_str());
+  }
 }
 
 void log_experts(const Model& model) {

@@ -159,6 +159,11 @@ std::string Model::json() const {
   }
   JsonObject o(&out);
   o.text("architecture", spec().architecture);
+  if (spec().left_out.empty()) {
+    o.raw("left_out", "null");
+  } else {
+    o.text("left_out", spec().left_out);
+  }
   o.raw("placement", placement_json(plan_->placement));
   if (stream_rows_ == SHARPI_UNSET) {
     o.raw("stream_rows", "null");

@@ -122,6 +122,11 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
                     file->get_string("general.architecture"));
   if (!arch) return Status::error(Code::kFormat, "key general.architecture is missing");
   const ArchLoader load = find_architecture(*arch);
+  if (load == nullptr && *arch == "clip") {
+    return Status::error(Code::kUnsupported,
+                         "this file holds towers of images or sound alone (architecture clip); the "
+                         "text model is a file of its own");
+  }
   if (load == nullptr) {
     return Status::error(Code::kUnsupported, "architecture %s is not supported, only %s",
                          gguf_quoted(*arch).c_str(), architecture_names().c_str());
@@ -132,7 +137,7 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
   spec->name = std::string(name.value_or(std::string_view()));
   SpecBuilder builder(*file, spec->architecture);
   SHARPI_TRY(load(builder, *spec));
-  SHARPI_TRY(builder.check_leftovers());
+  SHARPI_TRY_ASSIGN(spec->left_out, builder.check_leftovers());
   spec->default_kv_dtype = spec->is_hybrid() ? KvDtype::kBf16 : KvDtype::kF32;
   spec->file = std::move(file);
   return std::shared_ptr<const ModelSpec>(std::move(spec));

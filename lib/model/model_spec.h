@@ -140,6 +140,7 @@ struct ModelSpec {
   PairInput pair;                            // of a model that make_mtp_spec() made
   std::vector<const GgufTensor*> lent;       // its tensors that are the trunk's, loaded with that
   KvDtype default_kv_dtype = KvDtype::kF32;  // what `auto` means before any narrowing
+  std::string left_out;  // parts of the file beside the text model, in words; empty: none
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
   bool is_hybrid() const;            // any gated-delta-net layer

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <iterator>
 #include <utility>
 
 #include "gguf/gguf_parse.h"
@@ -234,12 +235,51 @@ void SpecBuilder::leave_out(uint32_t block, std::initializer_list<const char*> n
   }
 }
 
-Status SpecBuilder::check_leftovers() const {
+namespace {
+
+/// What files that hold more than a text model call the tensors of the rest.
+struct Tower {
+  std::string_view prefix;
+  const char* what;
+};
+constexpr Tower kTowers[] = {
+    {"v.", "a vision tower"}, {"a.", "an audio tower"}, {"mm.", "a projector"}};
+
+/// Counts tensors of towers, by their prefixes.
+class Towers {
+ public:
+  bool take(const GgufTensor& t) {
+    for (size_t i = 0; i < std::size(kTowers); ++i) {
+      if (!t.name.starts_with(kTowers[i].prefix)) continue;
+      n_[i] += 1;
+      return true;
+    }
+    return false;
+  }
+  std::string text() const {
+    std::string out;
+    for (size_t i = 0; i < std::size(kTowers); ++i) {
+      if (n_[i] == 0) continue;
+      out += (out.empty() ? "" : ", ") + std::string(kTowers[i].what) + " (" +
+             std::to_string(n_[i]) + (n_[i] == 1 ? " tensor " : " tensors ") +
+             std::string(kTowers[i].prefix) + "*)";
+    }
+    return out;
+  }
+
+ private:
+  size_t n_[std::size(kTowers)] = {};
+};
+
+}  // namespace
+
+Result<std::string> SpecBuilder::check_leftovers() const {
   constexpr size_t kNamed = 4;
   size_t n_left = 0;
   std::string names;
+  Towers towers;
   for (const GgufTensor& t : file_.tensors()) {
-    if (used_.contains(&t)) continue;
+    if (used_.contains(&t) || towers.take(t)) continue;
     const std::optional<uint64_t> block = block_of(t.name);
     if (block && *block >= n_blocks_) {
       return Status::error(Code::kFormat, "tensor %s with shape %s lies beyond %s, which is %u",
@@ -249,7 +289,7 @@ Status SpecBuilder::check_leftovers() const {
     if (++n_left > kNamed) continue;
     names += (names.empty() ? "" : ", ") + gguf_quoted(t.name);
   }
-  if (n_left == 0) return Status::ok();
+  if (n_left == 0) return towers.text();
   if (n_left > kNamed) names += " and " + std::to_string(n_left - kNamed) + " more";
   return Status::error(Code::kUnsupported, "%s %s not supported for %s, which has no use for %s",
                        n_left == 1 ? "tensor" : "tensors",

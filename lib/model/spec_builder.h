@@ -104,8 +104,9 @@ class SpecBuilder {
   /// Set once block_count is known: missing tensors of a block then name the key.
   void set_n_blocks(uint32_t n_blocks) { n_blocks_ = n_blocks; }
   /// Refuses tensors of blocks beyond block_count, and all others that no rule asked for, by name:
-  /// leaving them out would change the results in silence.
-  Status check_leftovers() const;
+  /// leaving them out would change the results in silence. But for towers of images and sound and
+  /// what projects them into the text model: text is read without them, and they are told in words.
+  Result<std::string> check_leftovers() const;
 
  private:
   Status load_one(const TensorRule& rule, const std::string& name);

@@ -68,6 +68,21 @@ TEST(Log, SaysWhatWasFoundPlannedAndLoadedAndNothingWhileTokensAreRead) {
   }
 }
 
+TEST(Log, SaysWhichPartsOfAFileAreLeftOut) {
+  test::ModelFile made(test::tiny_qwen3());
+  made.add_tensor("a.conv1d.weight", GgmlType::kF32, {64, 32});
+  const test::TempFile file;
+  ASSERT_TRUE(made.write(file.path()));
+  Lines lines;
+  const Loaded l = open(file.path(), &lines, SHARPI_LOG_WARN);
+  ASSERT_TRUE(l.model);
+  EXPECT_EQ(lines.count(SHARPI_LOG_WARN, "left out: an audio tower (1 tensor a.*)"), 1u);
+  std::string json(1 << 16, '\0');
+  size_t n = 0;
+  ASSERT_EQ(sharpi_model_json(l.model.get(), json.data(), json.size(), &n, nullptr), SHARPI_OK);
+  EXPECT_NE(json.find("\"left_out\": \"an audio tower (1 tensor a.*)\""), std::string::npos);
+}
+
 TEST(Log, LinesAboveTheLevelAreNotDelivered) {
   const MadeModel file(test::tiny_qwen3());
   Lines info, warn;

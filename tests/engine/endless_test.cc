@@ -120,7 +120,7 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
     });
     ASSERT_TRUE(plan.is_ok()) << plan.status().text();
     const std::shared_ptr<const Plan> made = plan.take();
-    auto model = e.context->backends()[0]->load(made, {});
+    auto model = e.load_tier(*made);
     ASSERT_TRUE(model.is_ok()) << model.status().text();
     auto session = model.value()->create_session(made->session);
     ASSERT_TRUE(session.is_ok()) << session.status().text();

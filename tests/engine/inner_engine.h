@@ -41,6 +41,13 @@ struct InnerEngine {
     edit(&p, &s);
     return make_plan(spec, context->sizers(), p, {}, nullptr, std::move(draft));
   }
+  /// The model of the first tier alone, which is the CPU's here, over the mapped file.
+  Result<std::unique_ptr<TierModel>> load_tier(const Plan& plan) const {
+    auto placed = std::make_shared<Plan>(plan);
+    SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> mapped, spec->file->map_tensors());
+    SHARPI_TRY_ASSIGN(placed->spec, load_model_spec(std::move(mapped)));
+    return context->backends()[0]->load(std::shared_ptr<const Plan>(std::move(placed)), {});
+  }
 };
 
 inline std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model,

@@ -205,7 +205,7 @@ class AppendSlot : public ::testing::Test {
     });
     ASSERT_TRUE(plan.is_ok()) << plan.status().text();
     const std::shared_ptr<const Plan> made = plan.take();
-    auto model = engine_.context->backends()[0]->load(made, {});
+    auto model = engine_.load_tier(*made);
     ASSERT_TRUE(model.is_ok()) << model.status().text();
     model_ = model.take();
     auto session = model_->create_session(made->session);

@@ -444,13 +444,13 @@ const Refusal kUnsupported[] = {
     {"ManyTensorsThatNothingReads",
      test::tiny_llama,
      [](ModelFile& f) {
-       for (const char* name : {"cls.output.weight", "cls.weight", "v.blk.0.weight", "mm.0.weight",
-                                "mm.1.weight", "mm.2.weight"}) {
+       for (const char* name : {"cls.output.weight", "cls.weight", "vision.0.weight",
+                                "clip.0.weight", "clip.1.weight", "clip.2.weight"}) {
          f.add_tensor(name, GgmlType::kF32, {64});
        }
      },
      Code::kUnsupported,
-     {"\"cls.output.weight\"", "\"mm.0.weight\" and 2 more", "llama"}},
+     {"\"cls.output.weight\"", "\"clip.0.weight\" and 2 more", "llama"}},
     {"WeightScale",
      test::tiny_qwen3moe,
      [](ModelFile& f) { f.add_tensor("blk.0.ffn_down_exps.scale", GgmlType::kF32, {8}); },

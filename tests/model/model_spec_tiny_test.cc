@@ -319,6 +319,33 @@ TEST(ModelSpec, UnusedKvWeightsOfSharingLayersAreTolerated) {
   EXPECT_FALSE(s->layers[6].attention.k || s->layers[6].attention.v);
 }
 
+TEST(ModelSpec, TowersBesideTheTextModelAreLeftOutAndTold) {
+  ModelFile file(test::tiny_qwen3());
+  LOAD(plain, file);
+  EXPECT_EQ(plain->left_out, "");
+  file.add_tensor("v.patch_embd.weight", GgmlType::kF32, {64, 32});
+  file.add_tensor("v.blk.7.attn_q.weight", GgmlType::kF32, {64, 32});
+  file.add_tensor("mm.0.weight", GgmlType::kF32, {64, 32});
+  LOAD(s, file);
+  EXPECT_EQ(s->left_out, "a vision tower (2 tensors v.*), a projector (1 tensor mm.*)");
+  EXPECT_EQ(s->parameter_count(), plain->parameter_count());
+  // Others are refused as before, beside them too.
+  file.add_tensor("vision.weight", GgmlType::kF32, {64, 32});
+  const auto refused = test::load_model(file, true);
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_NE(refused.status().text().find("\"vision.weight\" is not"), std::string::npos)
+      << refused.status().text();
+}
+
+TEST(ModelSpec, TowersAloneAreRefusedByName) {
+  ModelFile file(test::tiny_qwen3());
+  file.set("general.architecture", std::string("clip"));
+  const auto refused = test::load_model(file, true);
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_NE(refused.status().text().find("towers of images or sound alone"), std::string::npos)
+      << refused.status().text();
+}
+
 TEST(ModelSpec, FeedForwardWidthMayDifferPerLayer) {
   ModelFile file(test::tiny_gemma4kv());
   file.set_array("feed_forward_length", std::vector<uint32_t>{96, 96, 192, 96});

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 class _Job:
     def __init__(self, body: Callable[[], object]) -> None:
-        self.body = body
+        self.body: Optional[Callable[[], object]] = body
         self.claim = threading.Lock()  # whoever takes it first decides whether the job runs
         self.done = threading.Lock()
         self.done.acquire()
@@ -32,10 +32,13 @@ class _Job:
         if not self.claim.acquire(blocking=False):
             self.finished = True
             return
+        body, self.body = self.body, None
+        assert body is not None
         try:
-            self.result = self.body()
+            self.result = body()
         except BaseException as error:  # handed to the thread that asked
             self.error = error
+        del body  # whoever asked finds that nothing holds what it was about any more
         self.finished = True
         self.done.release()
 
@@ -65,7 +68,7 @@ class _Helpers:
         while True:
             job = self.jobs.get()
             job.run()
-            del job  # it holds what it was about
+            del job
 
 
 _helpers = _Helpers()

@@ -72,7 +72,7 @@ TEST(ReplyTest, PiecesOfAnyLengthAddUpToTheWholeAtEveryMoment) {
       for (int round = 0; round < 20; ++round) {
         SCOPED_TRACE(text);
         const size_t longest = 1 + random() % 12;
-        const Expected expected = kExpected[round % std::size(kExpected)];
+        const Expected expected = kExpected[static_cast<size_t>(round) % std::size(kExpected)];
         Reply reply(std::string(prompt), expected);
         std::string reasoning, content, so_far;
         size_t n_calls = 0;

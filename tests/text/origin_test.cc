@@ -200,7 +200,7 @@ TEST(Origin, WordsOfTheConversationForTruthAndNothingAreForeign) {
   MarkedText text;
   ASSERT_TRUE(render("{{ yes }}{{ nothing }}{{ [yes, nothing]|tojson }}", &text).is_ok());
   EXPECT_EQ(text.bytes(), "TrueNone[true, null]");
-  for (const size_t at : {0, 4, 9, 15}) EXPECT_TRUE(text.foreign_at(at)) << at;
+  for (const size_t at : {0u, 4u, 9u, 15u}) EXPECT_TRUE(text.foreign_at(at)) << at;
   MarkedText own;
   ASSERT_TRUE(render("{{ true }}{{ none }}{{ x|length }}{{ x == 'a' }}", &own).is_ok());
   EXPECT_FALSE(own.has_foreign()) << "what a template finds out about a text is its own";

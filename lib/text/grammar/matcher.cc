@@ -33,9 +33,11 @@ Status Matcher::move_on() {
   }
   const std::shared_ptr<Automaton> next = grammar_->automaton();
   if (next == automaton_) return Status::ok();
-  const std::scoped_lock lock(automaton_->mutex, next->mutex);
+  // Held until its mutex is free again: this matcher may have been the last that was in it.
+  const std::shared_ptr<Automaton> full = automaton_;
+  const std::scoped_lock lock(full->mutex, next->mutex);
   next->begin();
-  const Automaton::State state = next->adopt(*automaton_, state_);
+  const Automaton::State state = next->adopt(*full, state_);
   SHARPI_TRY(next->end());
   state_ = state;
   automaton_ = next;

@@ -12,13 +12,15 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # Left out: checks of the source text; real models, whose thousands of tokens take a quarter of an hour
 # in this build and run the code of the fixtures; the needle prompts, the codecs along whole trajectories and in
 # long calls, the host's drafts on splits, most models' long prompts and chunk sizes, the keep sets of long
-# prompts, and 200 000 draws behind drafts, which run the code of shorter tests over thousands of tokens.
+# prompts, and 200 000 draws behind drafts, and a stream that waits for a long prompt,
+# which run the code of shorter tests over thousands of tokens.
 long='*Needle*:*DefaultPolicyKeeps*:*AProbeAims*:*BoundedSessionsNever*:*ReadInBatches*'
 long+=':*AreKeptUpToScoreTies*:*OfOneLongCall*'
 long+=':*LongChat*:DraftDistribution*:*SmolLm2*'
 long+=':*LongPromptsDoNotDependOnChunks*/gemma4kv'
 long+=':*LongOracle*/qwen3*:*LongOracle*/gemma4:*LongOracle*/olmoe:*TheSameRowsStayWithAny*'
 long+=':DraftSplits.TheHosts*'
+long+=':Waiting.AStreamSaysHowFar*'
 long+=':*Invariance*/qwen3:*Invariance*/olmoe:*Invariance*/gemma4:*Invariance*/qwen3moe'
 export GTEST_FILTER="-$long"
 export SHARPI_REPLAY_SEQUENCES=4000  # of the 10 000 that `make test` goes through

@@ -212,13 +212,9 @@ Asked read_chat(const json& body, const Engine& engine, const Settings& settings
   f.only("audio", nullptr, "only text is written");
   f.only("web_search_options", nullptr, "nothing is searched from here");
   f.leave_out({"verbosity", "prediction", "client_metadata"});
-  f.finish();
-  out.left_out = f.left_out();
-  list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
-  for (const std::string& place : g.unenforced) out.left_out.push_back(list.placed(place));
+  const Expected expected = ask_chat(engine, f, chat, list, tools, format, &g, &out);
   add_choices(
       g, n, [&] { return make_constraint(engine, g.prompt, tools, format); }, &out);
-  const Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
   out.format = std::make_unique<ChatFormat>(engine, out, expected, usage);
   return out;
 }

@@ -214,8 +214,10 @@ Tokens chat_prompt(const Engine& engine, const Conversational& chat) {
   }
 }
 
-void ask_chat(const Engine& engine, const Conversational& chat, const Tools& tools,
-              const TextFormat& format, Generation* out) {
+namespace {
+
+void make_generation(const Engine& engine, const Conversational& chat, const Tools& tools,
+                     const TextFormat& format, Generation* out) {
   check_size(engine, chat);
   Tokens& prompt = out->prompt;
   prompt = chat_prompt(engine, chat);
@@ -229,6 +231,18 @@ void ask_chat(const Engine& engine, const Conversational& chat, const Tools& too
   check_length(engine, prompt, chat.param);
   out->text_flags = SHARPI_DETOKENIZE_SPECIAL;
   out->constraint = make_constraint(engine, prompt, tools, format, &out->unenforced);
+}
+
+}  // namespace
+
+Expected ask_chat(const Engine& engine, Fields& fields, const Conversational& chat,
+                  const ToolList& list, const Tools& tools, const TextFormat& format,
+                  Generation* first, Asked* asked) {
+  fields.finish();
+  asked->left_out = fields.left_out();
+  list.with_places([&] { make_generation(engine, chat, tools, format, first); });
+  for (const std::string& place : first->unenforced) asked->left_out.push_back(list.placed(place));
+  return {tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
 }
 
 }  // namespace server

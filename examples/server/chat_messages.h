@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "answer_format.h"
 #include "engine.h"
 #include "fields.h"
+#include "reply.h"
+#include "tool_list.h"
 #include "tools.h"
 
 namespace server {
@@ -40,10 +43,13 @@ void read_thinking(Fields& fields, const char* effort_name,
 /// The conversation as tokens, with the opening of the answer. Throws RequestError where the
 /// template refuses.
 Tokens chat_prompt(const Engine& engine, const Conversational& chat);
-/// The whole conversation as tokens with the opening of the answer, the lengths that other prompts
-/// will share with it, and what the answer has to keep to. Throws RequestError where the template
-/// refuses, or nothing is left for an answer.
-void ask_chat(const Engine& engine, const Conversational& chat, const Tools& tools,
-              const TextFormat& format, Generation* out);
+/// Ends the reading of a request whose fields were all asked for: *first gets the whole
+/// conversation as tokens with the opening of the answer, the lengths that other prompts will share
+/// with it, and what the answer has to keep to; *asked what was left out. Returns what the answer
+/// may consist of. Throws RequestError where the template refuses, or nothing is left for an
+/// answer.
+Expected ask_chat(const Engine& engine, Fields& fields, const Conversational& chat,
+                  const ToolList& list, const Tools& tools, const TextFormat& format,
+                  Generation* first, Asked* asked);
 
 }  // namespace server

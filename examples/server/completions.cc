@@ -136,16 +136,12 @@ Tokens read_prompt(Fields& f, const std::string& where, const json& prompt, cons
                            SHARPI_TOKENIZE_ADD_SPECIAL | SHARPI_TOKENIZE_PARSE_SPECIAL);
   }
   Tokens out;
-  for (const json& token : prompt.is_array() ? prompt : json::array()) {
-    const bool fits = token.is_number_unsigned() && token.get<uint64_t>() < engine.info().n_vocab;
-    if (!fits) f.refuse(where.c_str(), "has something that is no token of the model");
-    out.push_back(token.get<int32_t>());
-  }
+  if (prompt.is_array()) out = read_token_ids(f, where, prompt, engine);
   if (out.empty()) f.refuse(where.c_str(), "is not a text or a list of token ids");
   return out;
 }
 
-// One prompt, or a list of them.
+// One prompt, or a list of them. @param texts nullable: gets the text of each.
 std::vector<Tokens> read_prompts(Fields& f, const Engine& engine, std::vector<std::string>* texts) {
   const json& given = f.need("prompt");
   const bool is_list = given.is_array() && !given.empty() && !given[0].is_number();
@@ -158,6 +154,7 @@ std::vector<Tokens> read_prompts(Fields& f, const Engine& engine, std::vector<st
     const json& prompt = is_list ? given[i] : given;
     out.push_back(read_prompt(f, where, prompt, engine));
     check_length(engine, out.back(), "prompt");
+    if (texts == nullptr) continue;
     texts->push_back(prompt.is_string() ? prompt.get<std::string>()
                                         : engine.text_of(out.back().data(), out.back().size(),
                                                          SHARPI_DETOKENIZE_SPECIAL));
@@ -194,13 +191,12 @@ Asked read_completion(const json& body, const Engine& engine, const Settings& se
   f.only("best_of", n, "all answers are returned");
   f.only("suffix", "", "nothing is filled in");
   std::vector<std::string> texts;
-  for (Tokens& prompt : read_prompts(f, engine, &texts)) {
+  for (Tokens& prompt : read_prompts(f, engine, echo ? &texts : nullptr)) {
     g.prompt = std::move(prompt);
     add_choices(g, n, {}, &out);
   }
   f.finish();
   out.left_out = f.left_out();
-  if (!echo) texts.clear();
   out.format = std::make_unique<CompletionFormat>(engine, out, std::move(texts), usage);
   return out;
 }

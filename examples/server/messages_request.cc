@@ -248,11 +248,7 @@ Asked read_anthropic(const json& body, const Engine& engine, const Settings& set
   const ToolList list = ToolList::of_messages(f);
   const Tools tools = list.read();
   given.chat.tools = tools.for_template;
-  f.finish();
-  out.left_out = f.left_out();
-  list.with_places([&] { ask_chat(engine, given.chat, tools, given.format, &g); });
-  for (const std::string& place : g.unenforced) out.left_out.push_back(list.placed(place));
-  Expected expected{tools.for_template, given.format.kind != SHARPI_GRAMMAR_ANY};
+  Expected expected = ask_chat(engine, f, given.chat, list, tools, given.format, &g, &out);
   out.format = std::make_unique<MessagesFormat>(engine, g, std::move(expected));
   add_choices(g, 1, {}, &out);
   return out;

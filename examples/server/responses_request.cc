@@ -250,11 +250,7 @@ Asked read_response(const json& body, const Engine& engine, const Settings& sett
   read_include(f, &g);
   f.only("prompt", nullptr, "there are no stored prompts");
   f.leave_out({"stream_options", "client_metadata", "max_tool_calls", "prompt_cache_options"});
-  f.finish();
-  out.left_out = f.left_out();
-  list.with_places([&] { ask_chat(engine, chat, tools, format, &g); });
-  for (const std::string& place : g.unenforced) out.left_out.push_back(list.placed(place));
-  Expected expected{tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
+  Expected expected = ask_chat(engine, f, chat, list, tools, format, &g, &out);
   out.format = std::make_unique<ResponsesFormat>(engine, g, std::move(expected), echoed(body),
                                                  list.origins());
   add_choices(g, 1, {}, &out);

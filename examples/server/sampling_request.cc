@@ -126,6 +126,17 @@ void check_bytes(const Engine& engine, uint64_t bytes, const char* param) {
                      param, "context_length_exceeded");
 }
 
+Tokens read_token_ids(Fields& fields, const std::string& where, const json& list,
+                      const Engine& engine) {
+  Tokens out;
+  for (const json& token : list) {
+    const bool fits = token.is_number_unsigned() && token.get<uint64_t>() < engine.info().n_vocab;
+    if (!fits) fields.refuse(where.c_str(), "has something that is no token of the model");
+    out.push_back(token.get<int32_t>());
+  }
+  return out;
+}
+
 size_t read_n(Fields& fields, const Settings& settings) {
   return static_cast<size_t>(fields.integer("n", 1, settings.slots).value_or(1));
 }

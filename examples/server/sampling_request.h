@@ -27,6 +27,9 @@ std::vector<std::string> read_stops(Fields& fields, const char* name);
 /// or is refused everywhere. @return whether the answer is streamed.
 bool read_common(Fields& fields, const Engine& engine, const Settings& settings,
                  std::initializer_list<const char*> limits, Generation* out);
+/// A list of ids, each of which has to be one of the model's tokens. @param where it stands.
+Tokens read_token_ids(Fields& fields, const std::string& where, const json& list,
+                      const Engine& engine);
 /// `n`: answers to one prompt, up to those that are written at once.
 size_t read_n(Fields& fields, const Settings& settings);
 /// Each follows what it has to match by itself.

@@ -74,12 +74,7 @@ json detokenized(const json& body, const Engine& engine) {
   check_model(f, engine);
   const json& list = f.need("tokens");
   if (!list.is_array()) f.refuse("tokens", "is not a list of token ids");
-  Tokens tokens;
-  for (const json& token : list) {
-    const bool fits = token.is_number_unsigned() && token.get<uint64_t>() < engine.info().n_vocab;
-    if (!fits) f.refuse("tokens", "has something that is no token of the model");
-    tokens.push_back(token.get<int32_t>());
-  }
+  const Tokens tokens = read_token_ids(f, "tokens", list, engine);
   f.finish();
   const std::string text = engine.text_of(tokens.data(), tokens.size(), SHARPI_DETOKENIZE_SPECIAL);
   return {{"content", text}, {"prompt", text}};

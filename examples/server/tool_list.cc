@@ -124,6 +124,13 @@ void ToolList::choose(json choice) {
   request_["tool_choice"] = std::move(choice);
 }
 
+// As chat completions and Responses both have it.
+void ToolList::take_parallel() {
+  if (const json* several = fields_.find("parallel_tool_calls")) {
+    request_["parallel_tool_calls"] = *several;
+  }
+}
+
 ToolList ToolList::of_chat(Fields& fields) {
   ToolList out(fields, nullptr);
   const json* choice = fields.find("tool_choice");
@@ -143,9 +150,7 @@ ToolList ToolList::of_chat(Fields& fields) {
     out.origins_.push_back({name, place, name, "", false});
   }
   out.choose(*choice);
-  if (const json* several = fields.find("parallel_tool_calls")) {
-    out.request_["parallel_tool_calls"] = *several;
-  }
+  out.take_parallel();
   return out;
 }
 
@@ -232,9 +237,7 @@ ToolList ToolList::of_responses(Fields& fields) {
     }
     out.choose(std::move(made));
   }
-  if (const json* several = fields.find("parallel_tool_calls")) {
-    out.request_["parallel_tool_calls"] = *several;
-  }
+  out.take_parallel();
   return out;
 }
 

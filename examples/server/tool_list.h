@@ -56,6 +56,7 @@ class ToolList {
   void add_custom(const json& tool, const std::string& place);
   void add_message_tool(const json& tool, const std::string& place);
   void choose(json choice);
+  void take_parallel();
   void allow(const json& list, const std::string& where);
   RequestError placed(const RequestError& error) const;
 

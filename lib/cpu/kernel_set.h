@@ -31,6 +31,11 @@ struct AttentionKernels {
   Named<AttentionTable> chunk;        // narrow rows for many rows, with bits of their own
   Named<AttentionTable> wide_row;     // wide rows for tasks of one row, with bits of their own
   Named<AttentionTable> integer_row;  // codecs that it has, for tasks of one row, likewise
+
+  /// Of a set that has one table for all.
+  static constexpr AttentionKernels all(const Named<AttentionTable>& one) {
+    return {one, one, one, one, one, one};
+  }
 };
 
 struct KernelSet {

@@ -29,13 +29,12 @@ namespace sharpi {
   "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n/]*|[" SHARPI_SPACE \
   "]*[\\r\\n]+"                                                      \
   "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN
-#define SHARPI_LLAMA3                           \
-  "(?i:" SHARPI_CONTRACTIONS                    \
-  ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" \
-  "|\\x20?[^" SHARPI_SPACE                      \
-  "\\p{L}\\p{N}]+[\\r\\n]*"                     \
+// Words with one character in front of them, contractions of any case; `numbers`: what one is.
+#define SHARPI_QWEN2_WORDS(numbers)                                                              \
+  "(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "|\\x20?[^" SHARPI_SPACE \
+  "\\p{L}\\p{N}]+[\\r\\n]*"                                                                      \
   "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN
-// GPT-2's words where another pattern takes the blanks between them.
+// GPT-2's words, without the runs of blanks that end a text.
 #define SHARPI_GPT2_WORDS                                                  \
   SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE \
                       "\\p{L}\\p{N}]+|" SHARPI_RUN_BEFORE_WORD
@@ -80,36 +79,28 @@ struct PreTokenizerFamily {
 
 inline constexpr PreTokenizerFamily kPreTokenizerFamilies[] = {
     {.names = "qwen2 deepseek-r1-qwen megrez kormo f2llmv2",
-     .patterns = {"(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
-                  "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{N}]+[\\r\\n]*"
-                  "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
+     .patterns = {SHARPI_QWEN2_WORDS("\\p{N}")},
      .nfc = true},
     {.names = "qwen35",
      .patterns = {"(?i:" SHARPI_CONTRACTIONS ")|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"
                   "|\\x20?[^" SHARPI_SPACE "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
                   "|[" SHARPI_SPACE "]*[\\r\\n]+|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
      .nfc = true},
-    {.names = "olmo",
-     .patterns = {SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE
-                                      "\\p{L}\\p{N}]+"
-                                      "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN},
-     .nfc = true},
+    {.names = "olmo", .patterns = {SHARPI_GPT2_WORDS "|" SHARPI_RUN}, .nfc = true},
     // Llama 3: up to three digits together.
     {.names = "llama-bpe llama3 llama-v3",
-     .patterns = {SHARPI_LLAMA3},
+     .patterns = {SHARPI_QWEN2_WORDS("\\p{N}{1,3}")},
      .whole_pieces = true,
      .default_bos = true},
     // The same without what Llama 3's files say beside it.
-    {.names = "dbrx smaug-bpe glm4 chatglm-bpe", .patterns = {SHARPI_LLAMA3}},
+    {.names = "dbrx smaug-bpe glm4 chatglm-bpe", .patterns = {SHARPI_QWEN2_WORDS("\\p{N}{1,3}")}},
     // Every digit alone, and the pattern of GPT-2 on what lies between them: for it, a digit is the
     // end of the text.
     {.names = "smollm starcoder refact command-r codeshell exaone minerva-7b",
      .patterns = {"\\p{N}|" SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?[^" SHARPI_SPACE
                   "\\p{L}\\p{N}]+|" SHARPI_RUN "(?![^" SHARPI_SPACE "\\p{N}])|" SHARPI_RUN}},
     {.names = "gpt-2 phi-2 gigachat mellum mpt jais trillion granite-docling",
-     .patterns = {SHARPI_CONTRACTIONS "|\\x20?\\p{L}+|\\x20?\\p{N}+|\\x20?[^" SHARPI_SPACE
-                                      "\\p{L}\\p{N}]+"
-                                      "|" SHARPI_RUN_BEFORE_WORD "|" SHARPI_RUN}},
+     .patterns = {SHARPI_GPT2_WORDS "|" SHARPI_RUN}},
     // Mistral.
     {.names = "tekken",
      .patterns = {SHARPI_WORDS_BY_CASE("") "|\\p{N}" SHARPI_AFTER_NUMBERS},
@@ -160,7 +151,7 @@ inline constexpr PreTokenizerFamily kPreTokenizerFamilies[] = {
 #undef SHARPI_SMALL
 #undef SHARPI_WORDS_BY_CASE
 #undef SHARPI_AFTER_NUMBERS
-#undef SHARPI_LLAMA3
+#undef SHARPI_QWEN2_WORDS
 #undef SHARPI_GPT2_WORDS
 #undef SHARPI_DEEPSEEK_LETTERS
 #undef SHARPI_DEEPSEEK_CJK

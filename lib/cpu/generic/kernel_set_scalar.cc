@@ -15,12 +15,7 @@ constinit const KernelSet kScalarKernels{
     .narrower = nullptr,
     .matmul = matmul_kernels_scalar,
     .ops = kOpsScalar,
-    .attention = {.exact = kAttention,
-                  .wide = kAttention,
-                  .narrow = kAttention,
-                  .chunk = kAttention,
-                  .wide_row = kAttention,
-                  .integer_row = kAttention},
+    .attention = AttentionKernels::all(kAttention),
     .delta = {kDeltaScalar, "scalar"},
 };
 

@@ -19,12 +19,7 @@ constexpr KernelSet kAvx2{
     .narrower = &kScalarKernels,
     .matmul = matmul_kernels_avx2,
     .ops = kOpsAvx2,
-    .attention = {.exact = kF32Avx2,
-                  .wide = kF32Avx2,
-                  .narrow = kF32Avx2,
-                  .chunk = kF32Avx2,
-                  .wide_row = kF32Avx2,
-                  .integer_row = kF32Avx2},
+    .attention = AttentionKernels::all(kF32Avx2),
     .delta = {kDeltaAvx2, "avx2"},
 };
 
@@ -34,12 +29,7 @@ constexpr KernelSet kAvx512{
     .narrower = &kAvx2,
     .matmul = matmul_kernels_avx512,
     .ops = kOpsAvx512,
-    .attention = {.exact = kF32Avx512,
-                  .wide = kF32Avx512,
-                  .narrow = kF32Avx512,
-                  .chunk = kF32Avx512,
-                  .wide_row = kF32Avx512,
-                  .integer_row = kF32Avx512},
+    .attention = AttentionKernels::all(kF32Avx512),
     .delta = {kDeltaAvx512, "avx512"},
 };
 

@@ -188,15 +188,14 @@ def test_garbage_of_a_callback_is_destroyed_after_it(path):
 
 def test_what_is_forgotten_goes_back_by_itself(path):
     """No further call of the package is needed for it."""
-    gc.collect()
-    _handles.settle()
-    before = len(_handles._debts)
+    before = list(_handles._debts.values())  # they keep their ids; the helper thread may still pay some of them
     made = four(path)
-    assert len(_handles._debts) == before + 4
+    own = [debt for debt in _handles._debts.values() if not any(debt is one for one in before)]
+    assert len(own) == 4
     made.clear()
     gc.collect()
     for _ in range(1000):  # the helper thread's time
-        if len(_handles._debts) == before:
+        if not any(id(debt) in _handles._debts for debt in own):
             return
         threading.Event().wait(0.01)
     raise AssertionError("objects are left")
@@ -321,9 +320,14 @@ def flat(cycle, n):
     before = resident()
     for _ in range(n):
         cycle()
-    gc.collect()
-    grown = resident() - before
-    assert grown < 1 << 20, f"{grown} bytes more after {n} cycles"
+    for _ in range(1000):  # the helper thread's time: it gives back what was forgotten last
+        gc.collect()
+        _handles.settle()
+        grown = resident() - before
+        if grown < 1 << 20:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"{grown} bytes more after {n} cycles")
 
 
 def test_thousands_of_sessions_leave_no_memory(path):

@@ -68,13 +68,15 @@ class _Debt(weakref.ref):  # type: ignore[type-arg]
             if self._generation == _generation:
                 next(self._pay, None)
             _debts.pop(id(self), None)
+            self._keep = ()  # whoever still holds the debt does not hold its parents
 
 
 def settle() -> None:
     """Waits until the library has got back what it is owed. In a callback, which may not call the
     library, nothing happens: the helper thread goes on."""
     if getattr(_callbacks, "depth", 0) == 0:
-        for debt in list(_debts.values()):
+        # Parents were made before what is made of them, and their turn comes when that has gone.
+        for debt in reversed(list(_debts.values())):
             if debt() is None:
                 debt.run()
 

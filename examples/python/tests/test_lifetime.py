@@ -188,14 +188,17 @@ def test_garbage_of_a_callback_is_destroyed_after_it(path):
 
 def test_what_is_forgotten_goes_back_by_itself(path):
     """No further call of the package is needed for it."""
-    before = list(_handles._debts.values())  # they keep their ids; the helper thread may still pay some of them
+    def owed():  # a reference that is kept keeps its id
+        return {id(debt.handle): debt.handle for debt in list(_handles._debts.values())}
+
+    before = owed()  # the helper thread may still give back what other tests left
     made = four(path)
-    own = [debt for debt in _handles._debts.values() if not any(debt is one for one in before)]
+    own = {key: one for key, one in owed().items() if key not in before}
     assert len(own) == 4
     made.clear()
     gc.collect()
     for _ in range(1000):  # the helper thread's time
-        if not any(id(debt) in _handles._debts for debt in own):
+        if not own.keys() & owed().keys():
             return
         threading.Event().wait(0.01)
     raise AssertionError("objects are left")

@@ -8,7 +8,7 @@
 A schema is refused by the place of what cannot be enforced, or it is held: no value that the suite
 calls invalid is allowed, and texts that the grammar writes validate. Valid values that are of another
 form than sharpi.h describes (members of other types than the keywords are about, unnamed members) are
-counted, and listed with -v. Needs the package sharpi (PYTHONPATH=examples/python, SHARPI_LIBRARY).
+counted, and listed with -v. Needs the package sharpi (PYTHONPATH=bindings/python, SHARPI_LIBRARY).
 Exit 1: something differs. Exit 77: no jsonschema.
 """
 import argparse

@@ -7,7 +7,7 @@
 Two directions. Texts that a grammar writes, token by token with masks of chance, have to validate.
 Values made up for the schema have to be allowed where they validate, and only there, if they are of
 the normal form that sharpi.h describes (its members are in the schema's order, and named). Needs the
-package sharpi (PYTHONPATH=examples/python, SHARPI_LIBRARY). Exit 1: a case differs. Exit 77: no
+package sharpi (PYTHONPATH=bindings/python, SHARPI_LIBRARY). Exit 1: a case differs. Exit 77: no
 jsonschema.
 """
 import argparse

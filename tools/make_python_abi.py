@@ -418,7 +418,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("header", nargs="?", type=pathlib.Path, default=ROOT / "include/sharpi.h")
     parser.add_argument("package", nargs="?", type=pathlib.Path,
-                        default=ROOT / "examples/python/sharpi")
+                        default=ROOT / "bindings/python/sharpi")
     options = parser.parse_args()
     writer = Writer(Header(options.header.read_text(encoding="utf-8")))
     stale = 0

@@ -11,5 +11,5 @@ library=$build/bundled/libsharpi.so.1
 [[ -x $build/wheel-env/bin/pip ]] || python3 -m venv "$build/wheel-env"
 rm -rf "$build/dist"
 SHARPI_WHEEL_LIBRARY=$(realpath "$library") "$build/wheel-env/bin/pip" wheel --quiet \
-  --disable-pip-version-check --no-deps --wheel-dir "$build/dist" examples/python
+  --disable-pip-version-check --no-deps --wheel-dir "$build/dist" bindings/python
 ls "$build"/dist/*.whl

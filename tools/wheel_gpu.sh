@@ -3,7 +3,7 @@
 # The Python wheel where a GPU computes: wheel_gpu.sh build-folder [options]
 #
 # Builds the target sharpi_bundled in that folder (configured here for the CUDA tier, if it is not),
-# makes the wheel of it, installs that into an empty folder, and runs examples/python/tests/test_gpu.py
+# makes the wheel of it, installs that into an empty folder, and runs bindings/python/tests/test_gpu.py
 # on it, outside the tree. Nothing is asked of the network: hatchling, pytest and numpy are the
 # interpreter's own, or wheels in DEPS/wheels.
 #
@@ -64,7 +64,7 @@ done
 rm -rf "$build/dist"
 PYTHONPATH=$work/tools SHARPI_WHEEL_LIBRARY=$(realpath "$build/bundled/libsharpi.so.1") \
   "$python" -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$build/dist" \
-  examples/python
+  bindings/python
 wheel=$(ls "$build"/dist/sharpi-*.whl)
 echo "${wheel##*/}: $(stat -c %s "$wheel") bytes"
 "$python" -m pip install --quiet --no-index --no-deps --target "$work/installed" "$wheel"
@@ -81,7 +81,7 @@ for device in sharpi.default_context().devices():
     print(device.tier.name, device.name)
 PROGRAM
 
-tests=$tree/examples/python/tests
+tests=$tree/bindings/python/tests
 if ((rehearse)); then
   export SHARPI_TEST_TIER=cpu
 else

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Compiles a binding's example and its layout program against the installed library, and runs both:
-# binding.sh rust|go|csharp examples/ffi header cc prefix libdir work-folder model [C example]
+# binding.sh rust|go|csharp bindings header cc prefix libdir work-folder model [C example]
 # Exits 77 when the language's compiler is not on this machine.
 set -euo pipefail
 export LC_ALL=C.UTF-8

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # declared.sh fails when the header changes and a binding does not, and the other way round:
-# declared_test.sh examples/ffi header cc work-folder
+# declared_test.sh bindings header cc work-folder
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 examples=$1 header=$2 cc=$3 work=$4

@@ -20,7 +20,7 @@ violation() {
   violations=$((violations + 1))
 }
 
-mapfile -t folders < <(ls -d include lib cuda examples bench tests 2>/dev/null)
+mapfile -t folders < <(ls -d include lib cuda examples bindings bench tests 2>/dev/null)
 mapfile -t code < <(find "${folders[@]}" -type f -regex '.*\.\(h\|c\|cc\|cu\|cuh\)' | sort)
 # The public header is a manual, laid out by hand: no limit of size or width holds for it.
 mapfile -t limited < <(printf '%s\n' "${code[@]}" | grep -v '^include/sharpi\.h$')

@@ -23,7 +23,7 @@ build build sharpi
 suite=$(mktemp -d)
 trap 'rm -rf "$suite"' EXIT
 tar xf "$package" -C "$suite"
-export PYTHONPATH=examples/python SHARPI_LIBRARY=$PWD/build/lib/libsharpi.so.1
+export PYTHONPATH=bindings/python SHARPI_LIBRARY=$PWD/build/lib/libsharpi.so.1
 fixture=tests/fixtures/tiny-qwen3-q8_0.gguf
 "$venv/bin/python3" tools/check_schema_suite.py "$fixture" "$suite"/jsonschema-*/json
 "$venv/bin/python3" tools/compare_schemas.py "$fixture" --cases 6000

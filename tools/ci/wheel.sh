@@ -64,12 +64,12 @@ mkdir "$empty/folder"
 run_version() {  # version, python
   local at="$tree/$folder/wheel-python$1" ours=("$wheel")
   if [[ "$1 $2" == "$newest" ]]; then  # its environment is there
-    ours+=("$tree/examples/python/llm-sharpi")
+    ours+=("$tree/bindings/python/llm-sharpi")
   else
     environment "$1" "$2" pytest || return
   fi
   "$at/bin/pip" install --quiet --no-compile "${ours[@]}" && cd "$empty/folder" &&
-    "$at/bin/python" -m pytest -q -p no:cacheprovider "$tree/examples/python/tests"
+    "$at/bin/python" -m pytest -q -p no:cacheprovider "$tree/bindings/python/tests"
 }
 # Two at a time; one that is done says so by the file of its status.
 failed=0
@@ -85,7 +85,7 @@ for ((i = 0; i < ${#chosen[@]}; i += 2)); do
   done
 done
 bin=$tree/$folder/wheel-python${newest%% *}/bin
-for checked in "-p sharpi" "$tree/examples/python/tests/typed_program.py"; do
+for checked in "-p sharpi" "$tree/bindings/python/tests/typed_program.py"; do
   # shellcheck disable=SC2086
   (cd "$empty/folder" &&
     quietly "$bin/python" -m mypy --strict --python-executable "$bin/python" --cache-dir "$empty/mypy" $checked) ||

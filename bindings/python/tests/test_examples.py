@@ -12,7 +12,7 @@ import threading
 import pytest
 from conftest import TREE
 
-EXAMPLES = TREE / "examples" / "python" / "examples"
+EXAMPLES = TREE / "bindings" / "python" / "examples"
 
 
 def run(*command, **options):

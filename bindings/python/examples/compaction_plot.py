@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 import sharpi  # noqa: E402
 
 BUDGETS = [1024, 512, 256, 128, 64]
-TEXT = pathlib.Path(__file__).resolve().parents[2] / "demo_prompt.txt"
+TEXT = pathlib.Path(__file__).resolve().parents[3] / "examples" / "demo_prompt.txt"
 
 
 def ask(session, question):

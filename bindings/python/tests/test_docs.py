@@ -10,7 +10,7 @@ import sharpi
 from sharpi import types
 
 
-@pytest.mark.parametrize("page", ["docs/python.md", "examples/python/README.md"])
+@pytest.mark.parametrize("page", ["docs/python.md", "bindings/python/README.md"])
 def test_the_blocks_of_a_page_run_one_after_the_other(page, path, tmp_path, monkeypatch, capsys):
     (tmp_path / "model.gguf").symlink_to(path)
     monkeypatch.chdir(tmp_path)

@@ -957,8 +957,8 @@ typedef struct sharpi_chat_parts {
 } sharpi_chat_parts;
 
 /** Takes generated text apart: reasoning, content and tool calls, in the marks of the formats in use (think blocks,
- *  Gemma 4's channels, messages of gpt-oss; calls of Hermes, Qwen, GLM, Gemma 4, FunctionGemma, Mistral, DeepSeek up
- *  to V3.1, gpt-oss, and Llama 3's JSON objects without marks, where nothing but calls comes before them). Detokenise
+ *  Gemma 4's channels, messages of gpt-oss; calls of Hermes, Qwen, GLM, Gemma 4, FunctionGemma, LFM2, Mistral, DeepSeek
+ *  up to V3.1, gpt-oss, and Llama 3's JSON objects without marks, where nothing but calls comes before them). Detokenise
  *  with SHARPI_DETOKENIZE_SPECIAL: some marks are control tokens. With SHARPI_PARSE_PARTIAL and all of the text so
  *  far, what may be the beginning of a mark or a call is held back, and longer texts only ever add to each part.
  *
@@ -992,13 +992,14 @@ SHARPI_API sharpi_status sharpi_chat_parse(const sharpi_parse_params *params, co
  *  there are items only with `items`, `unevaluatedItems` or `minItems`. Where no type is said, keywords about one type mean it.
  *  Enforced: type (`nullable`, too), enum, const, anyOf, oneOf (of alternatives that are told apart by their type,
  *  by members that they require or fix, or that are scalars), allOf, `$ref` to any place of the document, `$anchor`
- *  and `$id`, properties, required, additionalProperties, patternProperties, propertyNames, minProperties,
+ *  and `$id`, properties, required, dependentRequired, dependentSchemas (of up to 6 members of an object), additionalProperties, patternProperties, propertyNames, minProperties,
  *  maxProperties, items, prefixItems, minItems, maxItems, uniqueItems of up to 12 listed values,
  *  unevaluatedProperties, unevaluatedItems, minLength, maxLength, pattern (ECMAScript, with looking ahead), format (date-time, date, time, duration, email, hostname,
  *  ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (whole numbers up to
  *  16777216, 0.1, 0.01, ...). Other formats are annotations. What cannot be enforced while a text is written
- *  (not, if, contains, dependentRequired, uniqueItems of anything else, ...) and keywords that are not known are
- *  refused by their place, or with SHARPI_GRAMMAR_LENIENT left out and listed by sharpi_grammar_note().
+ *  (not, if, contains, uniqueItems of anything else, ...) and keywords that are not known are refused by their
+ *  place, or with SHARPI_GRAMMAR_LENIENT left out and listed by sharpi_grammar_note(); sharpi_schema_check() says
+ *  afterwards whether the whole text keeps to them.
  *  @{ */
 typedef struct sharpi_grammar sharpi_grammar;
 typedef struct sharpi_matcher sharpi_matcher;
@@ -1025,12 +1026,13 @@ typedef struct sharpi_grammar_params {
   size_t text_len;
   const char *tools;                           /**< JSON array of functions as sharpi_chat_params has it: calls
                                                     may come in place of the text. With kind ANY they may
-                                                    begin anywhere in it, in the spellings that
-                                                    sharpi_chat_parse() reads (but those of Gemma 4 and of
-                                                    LFM2, which are UNSUPPORTED then); otherwise, and with
-                                                    MUST_CALL, they are written as Hermes does. Arguments
-                                                    keep to the function's `parameters`, unless it has
-                                                    "strict": false. Default null. Not kept. */
+                                                    begin anywhere in it, in the spellings of JSON that
+                                                    sharpi_chat_parse() reads; otherwise, and with MUST_CALL,
+                                                    they are written as Hermes does. Where the model's
+                                                    template shows the marks of Gemma 4, FunctionGemma or
+                                                    LFM2, they are written as that model does, in either
+                                                    case. Arguments keep to the function's `parameters`,
+                                                    unless it has "strict": false. Default null. Not kept. */
   size_t tools_len;
   const char *tool;                            /**< NUL-terminated: the only function that may be called; default
                                                     null = any. */
@@ -1052,6 +1054,17 @@ SHARPI_API void sharpi_grammar_destroy(sharpi_grammar *grammar) SHARPI_NOEXCEPT;
  *  @return SHARPI_OK; NOT_FOUND (past the last), BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_grammar_note(const sharpi_grammar *grammar, uint32_t index, char *out, size_t cap,
                                              size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** Whether a JSON text is valid for a schema: all of JSON Schema 2020-12 within one document, and what earlier
+ *  drafts wrote otherwise, the keywords that no grammar holds among it. Formats are those that grammars enforce;
+ *  keywords that are not known say nothing.
+ *  @param json the text, blanks around it allowed.
+ *  @return SHARPI_OK (valid); MISMATCH (the text names the place in the value and the keyword, such as
+ *  `$.items[2] is equal to another item (uniqueItems)`), INVALID_ARGUMENT (the schema is malformed, or the text is
+ *  no JSON: it says which), UNSUPPORTED (a reference that leads out of the document, a pattern that is no regular
+ *  expression), DOES_NOT_FIT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_schema_check(const char *schema, size_t schema_len, const char *json, size_t len,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
 
 /** A matcher at the beginning of a text. Matchers of one grammar share what they find out, so the second text is
  *  faster than the first.

@@ -490,6 +490,8 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_grammar_note(
             IntPtr grammar, uint index, byte* result, UIntPtr cap, UIntPtr* out_len,
             sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_schema_check(
+            byte* schema, UIntPtr schema_len, byte* json, UIntPtr len, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_matcher_create(
             IntPtr grammar, IntPtr* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_matcher_clone(

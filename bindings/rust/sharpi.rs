@@ -528,6 +528,9 @@ functions! {
     fn sharpi_grammar_note(
         grammar: *const sharpi_grammar, index: u32, out: *mut c_char, cap: usize,
         out_len: *mut usize, err: *mut sharpi_error) -> i32;
+    fn sharpi_schema_check(
+        schema: *const c_char, schema_len: usize, json: *const c_char, len: usize,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_matcher_create(
         grammar: *const sharpi_grammar, out: *mut *mut sharpi_matcher,
         err: *mut sharpi_error) -> i32;

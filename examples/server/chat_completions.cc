@@ -52,7 +52,9 @@ class ChatFormat : public AnswerFormat {
     Choice& c = choices_[choice];
     const std::string out = deltas(choice, c.reply.finish(), json::array());
     c.finish = finish_reason(outcome, !c.reply.calls().empty());
-    return out + event(chunk(choice, json::object(), c.finish, json::array()));
+    json last = chunk(choice, json::object(), c.finish, json::array());
+    add_check(c.reply, &last["choices"][0]);
+    return out + event(last);
   }
 
   std::string finish(const Usage& usage) override {
@@ -97,6 +99,7 @@ class ChatFormat : public AnswerFormat {
     json out = {
         {"index", index}, {"message", message}, {"finish_reason", c.finish}, {"logprobs", nullptr}};
     if (logprobs_) out["logprobs"] = {{"content", c.logprobs}, {"refusal", nullptr}};
+    add_check(reply, &out);
     return out;
   }
 
@@ -112,6 +115,11 @@ class ChatFormat : public AnswerFormat {
                 {"sharpi_session", session_}};
     if (usage_) out["usage"] = nullptr;
     return out;
+  }
+
+  static void add_check(const Reply& reply, json* choice) {
+    json check = reply.schema_check();
+    if (!check.is_null()) (*choice)["sharpi_schema"] = std::move(check);
   }
 
   static json call_json(const ToolCall& call) {

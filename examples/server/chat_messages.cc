@@ -242,7 +242,9 @@ Expected ask_chat(const Engine& engine, Fields& fields, const Conversational& ch
   asked->left_out = fields.left_out();
   list.with_places([&] { make_generation(engine, chat, tools, format, first); });
   for (const std::string& place : first->unenforced) asked->left_out.push_back(list.placed(place));
-  return {tools.for_template, format.kind != SHARPI_GRAMMAR_ANY};
+  const bool is_checked = format.lenient && !tools.required && !first->unenforced.empty() &&
+                          format.kind == SHARPI_GRAMMAR_JSON_SCHEMA;
+  return {tools.for_template, format.kind != SHARPI_GRAMMAR_ANY, is_checked ? format.text : ""};
 }
 
 }  // namespace server

@@ -144,8 +144,10 @@ std::string MessagesFormat::end(size_t, const Outcome& outcome) {
 
 std::string MessagesFormat::finish(const Usage& usage) {
   const json delta = {{"stop_reason", stop_reason_}, {"stop_sequence", stop_sequence_}};
-  return say("message_delta", {{"delta", delta}, {"usage", messages_usage(usage)}}) +
-         say("message_stop", json::object());
+  json last = {{"delta", delta}, {"usage", messages_usage(usage)}};
+  json check = reply_.schema_check();
+  if (!check.is_null()) last["sharpi_schema"] = std::move(check);
+  return say("message_delta", last) + say("message_stop", json::object());
 }
 
 std::string MessagesFormat::failed(int http_status, const std::string& sentence) {
@@ -153,7 +155,10 @@ std::string MessagesFormat::failed(int http_status, const std::string& sentence)
 }
 
 json MessagesFormat::whole(const Usage& usage) {
-  return message(usage);
+  json out = message(usage);
+  json check = reply_.schema_check();
+  if (!check.is_null()) out["sharpi_schema"] = std::move(check);
+  return out;
 }
 
 }  // namespace server

@@ -88,6 +88,16 @@ Delta Reply::push(const std::string& text) {
   return marks ? parse(SHARPI_PARSE_PARTIAL) : parse_piece(text);
 }
 
+json Reply::schema_check() const {
+  if (expected_.schema.empty() || content_.empty()) return nullptr;
+  sharpi_error err = SHARPI_ERROR_INIT;
+  const sharpi_status status = sharpi_schema_check(expected_.schema.data(), expected_.schema.size(),
+                                                   content_.data(), content_.size(), &err);
+  if (status == SHARPI_OK) return {{"valid", true}, {"error", nullptr}};
+  const bool is_known = status == SHARPI_E_MISMATCH || status == SHARPI_E_INVALID_ARGUMENT;
+  return {{"valid", is_known ? json(false) : json(nullptr)}, {"error", err.text}};
+}
+
 Delta Reply::finish() {
   return parse(0);
 }

@@ -21,6 +21,7 @@ struct ToolCall {
 struct Expected {
   std::string tools;         // those of the request, as templates take them; empty: no calls
   bool constrained = false;  // its content has to match a schema
+  std::string schema = {};  // which the whole content is held against; empty: nothing is left of it
 };
 
 /// What is new since the last call.
@@ -46,6 +47,10 @@ class Reply {
   const std::string& reasoning() const { return reasoning_; }
   const std::string& content() const { return content_; }
   const std::vector<ToolCall>& calls() const { return calls_; }
+  /// Whether all of the content is valid for a schema that says more than could be enforced:
+  /// {"valid": ..., "error": ...}, valid null where it cannot be said. Null: there is none, or no
+  /// content.
+  json schema_check() const;
   /// How often all of the text was parsed.
   size_t n_parses() const { return n_parses_; }
 

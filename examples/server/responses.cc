@@ -214,6 +214,8 @@ std::string ResponsesFormat::failed(int, const std::string& sentence) {
 
 json ResponsesFormat::whole(const Usage& usage) {
   json out = response(cut_ ? "incomplete" : "completed");
+  json check = reply_.schema_check();
+  if (!check.is_null()) out["sharpi_schema"] = std::move(check);
   if (cut_) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   out["usage"] = {{"input_tokens", usage.prompt_tokens},
                   {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},

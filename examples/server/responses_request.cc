@@ -22,6 +22,7 @@ class Items {
  public:
   void add(const json& item, const std::string& where);
   std::vector<Message> messages;
+  std::vector<std::string> left_out;  // items by their places
   /// Once all items are added.
   void finish();
 
@@ -62,6 +63,12 @@ void Items::add(const json& item, const std::string& where) {
     add_output(f);
   } else if (type == "reasoning") {
     add_reasoning(f);
+  } else if (type == "local_shell_call") {
+    put_call(f, "local_shell", f.need("action"));
+  } else if (type == "web_search_call" || type == "file_search_call") {
+    // It ran on other servers, and says nothing of what it found.
+    f.ignore({"action", "queries", "results"});
+    left_out.push_back(where + " (" + type + ")");
   } else {
     f.refuse("type", "\"" + type + "\" is not supported");
   }
@@ -148,6 +155,7 @@ std::vector<Message> read_input(Fields& f) {
     for (size_t i = 0; i < input.size(); ++i) {
       items.add(input[i], "input[" + std::to_string(i) + "]");
     }
+    for (std::string& place : items.left_out) f.note_left_out(std::move(place));
   } else {
     f.refuse("input", "is not a text or a list with at least one item");
   }

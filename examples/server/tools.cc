@@ -73,6 +73,16 @@ std::string tools_to_enforce(const Tools& tools, bool other_format) {
   return dump(list);
 }
 
+// Other notations would come out as mistakes in their first line.
+void check_syntax(Fields& f, const std::string& grammar) {
+  const std::string syntax = f.text("syntax").value_or("gbnf");
+  if (syntax != "gbnf") f.refuse("syntax", "\"" + syntax + "\" is not supported: only GBNF is");
+  if (grammar.find("::=") == std::string::npos) {
+    f.refuse("grammar",
+             "has no rule as GBNF writes it (root ::= ...): only GBNF is taken, not Lark");
+  }
+}
+
 // The library calls the schema "schema": here it is what the request calls it.
 std::string placed(std::string sentence, const std::string& where) {
   if (!where.empty() && sentence.starts_with("schema")) sentence.replace(0, 6, where);
@@ -135,6 +145,7 @@ TextFormat read_text_format(const json* format, const std::string& where, bool f
     f.need(type.c_str());
     out = {type == "regex" ? SHARPI_GRAMMAR_REGEX : SHARPI_GRAMMAR_GBNF,
            f.text(type.c_str()).value(), where + "." + type, false};
+    if (type == "grammar") check_syntax(f, out.text);
   } else if (type != "text") {
     f.refuse("type", "is not text, json_object, json_schema, regex or grammar");
   }

@@ -9,6 +9,7 @@
 #include "api/api_out.h"
 #include "api/api_params.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/schema_check.h"
 
 namespace api = sharpi::api;
 namespace grammar = sharpi::grammar;
@@ -119,6 +120,17 @@ sharpi_status sharpi_grammar_note(const sharpi_grammar* grammar, uint32_t index,
       return Status::error(Code::kNotFound, "the grammar has %zu notes", notes.size());
     }
     return api::copy_text(notes[index], out, cap, out_len);
+  });
+}
+
+sharpi_status sharpi_schema_check(const char* schema, size_t schema_len, const char* json,
+                                  size_t len, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(schema, "schema"));
+    SHARPI_TRY(api::require(json, "json"));
+    SHARPI_TRY(api::require_array(schema, schema_len, "schema"));
+    SHARPI_TRY(api::require_array(json, len, "json"));
+    return grammar::check_against_schema({schema, schema_len}, {json, len});
   });
 }
 

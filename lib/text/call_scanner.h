@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "text/chat_calls.h"
 
@@ -87,5 +88,9 @@ CallState read_key_call(std::string_view close, const CallContext& context, Call
 /// call:NAME{KEY:VALUE,...}, as Gemma 4 and FunctionGemma do.
 CallState read_gemma_call(std::string_view close, const CallContext& context, CallScanner* scanner,
                           ToolCall* out);
+
+/// NAME(KEY=VALUE, ...), ... up to a closing bracket, as Python and LFM2 do. Not their mark.
+CallState read_python_calls(const CallContext& context, CallScanner* scanner,
+                            std::vector<ToolCall>* out);
 
 }  // namespace sharpi

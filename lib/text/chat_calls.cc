@@ -137,6 +137,23 @@ CallState read_body(std::string_view close, const CallContext& context, CallScan
   return read_named(close, context, scanner, out);
 }
 
+/// A list of calls from its bracket on.
+CallState read_list_body(const CallContext& context, CallScanner* scanner,
+                         std::vector<ToolCall>* out) {
+  CallScanner inside = *scanner;
+  inside.skip(1);
+  inside.blanks();
+  if (inside.at_end()) return CallState::kIncomplete;
+  if (inside.here() == '{') {
+    size_t used = 0;
+    const CallState state = read_array(scanner->rest(), context.heap, out, &used);
+    if (state == CallState::kComplete) scanner->skip(used);
+    return state;
+  }
+  *scanner = inside;
+  return read_python_calls(context, scanner, out);
+}
+
 }  // namespace
 
 std::string_view strip_blanks(std::string_view text) {
@@ -172,6 +189,25 @@ CallState read_marked(std::string_view text, std::string_view close, const CallC
   CallState state = read_body(close, context, &scanner, out);
   if (state == CallState::kIncomplete && context.whole) state = CallState::kBroken;
   *used = scanner.at();
+  return state;
+}
+
+CallState read_marked_list(std::string_view text, std::string_view close,
+                           const CallContext& context, std::vector<ToolCall>* out, size_t* used) {
+  CallScanner scanner(text);
+  std::vector<ToolCall> calls;
+  scanner.blanks();
+  if (scanner.at_end() || scanner.here() != '[') {
+    calls.emplace_back();
+    const CallState state = read_marked(text, close, context, &calls.back(), used);
+    if (state == CallState::kComplete) out->push_back(calls.back());
+    return state;
+  }
+  CallState state = read_list_body(context, &scanner, &calls);
+  if (state == CallState::kComplete) state = read_close(close, context, &scanner);
+  if (state == CallState::kIncomplete && context.whole) state = CallState::kBroken;
+  *used = scanner.at();
+  if (state == CallState::kComplete) out->insert(out->end(), calls.begin(), calls.end());
   return state;
 }
 

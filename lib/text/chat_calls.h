@@ -33,6 +33,11 @@ std::string_view strip_blanks(std::string_view text);
 CallState read_marked(std::string_view text, std::string_view close, const CallContext& context,
                       ToolCall* out, size_t* used);
 
+/// The calls behind an opening mark, up to and with its closing one: one as above, or a list of
+/// them, as LFM2 writes it: JSON, or calls as in Python.
+CallState read_marked_list(std::string_view text, std::string_view close,
+                           const CallContext& context, std::vector<ToolCall>* out, size_t* used);
+
 /// Mistral's, behind [TOOL_CALLS]: a JSON array of calls, or NAME[ARGS]{...}, with [CALL_ID]ID
 /// before [ARGS] or without. *used: bytes of it.
 CallState read_mistral(std::string_view text, jinja::Heap* heap, std::vector<ToolCall>* out,

@@ -36,7 +36,7 @@ constexpr Marks kMarks[] = {
     {"<|channel>thought\n", "<channel|>", ChatPart::kReasoning},  // Gemma 4
     {"[THINK]", "[/THINK]", ChatPart::kReasoning},                // Mistral
     {"<seed:think>", "</seed:think>", ChatPart::kReasoning},      // Seed-OSS
-    // Hermes, Qwen and GLM; DeepSeek; Gemma 4; FunctionGemma.
+    // Hermes, Qwen and GLM; LFM2; DeepSeek; Gemma 4; FunctionGemma.
     {"<tool_call>", "</tool_call>", ChatPart::kToolCall, Ends::kClose},
     {"<|tool_call_start|>", "<|tool_call_end|>", ChatPart::kToolCall, Ends::kClose},
     {"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", ChatPart::kToolCall, Ends::kClose},
@@ -307,10 +307,7 @@ class Parser {
   CallState read(const Marks& marks, std::string_view text, std::vector<ToolCall>* out,
                  size_t* used) {
     if (marks.ends == Ends::kClose) {
-      ToolCall one;
-      const CallState state = read_marked(text, marks.close, context(), &one, used);
-      if (state == CallState::kComplete) out->push_back(one);
-      return state;
+      return read_marked_list(text, marks.close, context(), out, used);
     }
     return marks.open == "[TOOL_CALLS]" ? read_mistral(text, &heap_, out, used)
                                         : read_bare(text, tools_, &heap_, out, used);

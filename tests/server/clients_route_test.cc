@@ -2,6 +2,10 @@
 // What published clients send besides what is needed: taken where it changes nothing, and listed.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
 #include "served.h"
 
 namespace server {
@@ -151,6 +155,78 @@ TEST_F(Clients, ResponsesTellLogProbabilitiesWhereTheirTextStands) {
     for (const json& entry : event["logprobs"]) streamed.push_back(entry);
   }
   EXPECT_EQ(streamed, part["logprobs"]);
+}
+
+json without_chance(json body) {
+  for (const char* key : {"max_tokens", "max_output_tokens"}) {
+    if (body.contains(key)) body[key] = 24;
+  }
+  body["temperature"] = 0;
+  return body;
+}
+
+// What a stream says in all, and what ended it: of any route.
+std::pair<std::string, std::string> told(const std::vector<std::string>& events) {
+  std::pair<std::string, std::string> out;
+  for (const std::string& text : events) {
+    const json event = json::parse(text, nullptr, false);
+    if (event.is_discarded()) continue;  // [DONE]
+    EXPECT_FALSE(event.contains("error") && !event["error"].is_null()) << text;
+    if (event.contains("type")) {
+      if (event["type"] == "response.output_text.delta") out.first += event["delta"];
+      if (event.contains("response")) out.second = event["response"]["status"];
+      continue;
+    }
+    if (event["choices"].empty()) continue;
+    const json& choice = event["choices"][0];
+    if (choice.contains("text")) out.first += choice["text"];
+    if (choice.contains("delta")) out.first += choice["delta"].value("content", "");
+    if (choice["finish_reason"].is_string()) out.second = choice["finish_reason"];
+  }
+  return out;
+}
+
+std::pair<std::string, std::string> told(const json& body) {
+  if (body.contains("output")) {
+    std::string text;
+    for (const json& item : body["output"]) {
+      if (item["type"] == "message") text += item["content"][0]["text"];
+    }
+    return {text, body["status"]};
+  }
+  const json& choice = body["choices"][0];
+  if (choice.contains("text")) return {choice["text"], choice["finish_reason"]};
+  const json& content = choice["message"]["content"];
+  return {content.is_null() ? "" : content.get<std::string>(), choice["finish_reason"]};
+}
+
+// Requests in the form that the sources of each client say; the files name these.
+TEST_F(Clients, AskAsTheirPublishedSourcesSay) {
+  size_t n_clients = 0;
+  const std::string folder = source_path("tests/server/requests");
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    std::ifstream in(file.path());
+    const json client = json::parse(in);
+    ++n_clients;
+    size_t n = 0;
+    for (const json& request : client["requests"]) {
+      const std::string path = request["path"];
+      SCOPED_TRACE(client["client"].get<std::string>() + " " + std::to_string(n++));
+      json body = without_chance(request["body"]);
+      const auto streamed = told(served_->stream(path, body));
+      httplib::Headers headers;
+      for (const auto& [name, value] : request["headers"].items()) headers.emplace(name, value);
+      body["stream"] = false;
+      body.erase("stream_options");
+      const auto whole = served_->client().Post(path, headers, body.dump(), "application/json");
+      ASSERT_TRUE(whole);
+      ASSERT_EQ(whole->status, 200) << whole->body;
+      EXPECT_EQ(told(json::parse(whole->body)), streamed);
+      EXPECT_NE(streamed.second, "");
+      EXPECT_EQ(whole->get_header_value("Sharpi-Ignored"), request["ignored"]);
+    }
+  }
+  EXPECT_EQ(n_clients, 6u);
 }
 
 // What several clients of chat completions send, and send back of an answer.

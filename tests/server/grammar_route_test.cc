@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Answers that have to match something, over a loopback connection to a shipped fixture.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
 
 #include "answer_format.h"
 #include "constraint.h"
@@ -61,6 +66,133 @@ TEST_F(GrammarRoutes, TextKeepsToAnExpressionOrAGrammar) {
   EXPECT_EQ(number.size(), 6u) << number;
   EXPECT_EQ(number[3], '-') << number;
   EXPECT_EQ(content({{"type", "grammar"}, {"grammar", "root ::= \"a\" \"b\"{2}"}}), "abb");
+}
+
+// A fixture's file with a chat template that shows this mark. Files are read from aligned places,
+// so the key is as long as a number of those.
+std::string with_template(const std::string& mark) {
+  std::string text =
+      "{%- if tools %}<|im_start|>system\n{{ tools | tojson }} Call as in " + mark +
+      "<|im_end|>\n{% endif %}{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+      "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{#";
+  const auto number = [](uint64_t value, size_t n_bytes) {
+    return std::string(reinterpret_cast<const char*>(&value), n_bytes);
+  };
+  const std::string name = "tokenizer.chat_template";
+  const size_t besides = 8 + name.size() + 4 + 8 + 2;
+  text.append(32 - (text.size() + besides) % 32, ' ');
+  text += "#}";
+  const std::string key =
+      number(name.size(), 8) + name + number(8, 4) + number(text.size(), 8) + text;
+  std::ifstream in(fixture_path("tiny-qwen3-q8_0.gguf"), std::ios::binary);
+  std::string file((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  file.replace(file.find(name), name.size(), "tokenizer.chat_templat_");  // its own
+  constexpr size_t kCount = 16, kFirstKey = 24;
+  uint64_t n_keys = 0;
+  std::memcpy(&n_keys, file.data() + kCount, sizeof n_keys);
+  file.replace(kCount, sizeof n_keys, number(n_keys + 1, 8));
+  file.insert(kFirstKey, key);
+  const std::string path = ::testing::TempDir() + "with_template_" + std::to_string(getpid());
+  std::ofstream(path, std::ios::binary) << file;
+  return path;
+}
+
+// Models whose calls are no JSON write them their own way where one has to come, too.
+TEST(GrammarRoutesOfOwnSpellings, ArgumentsKeepToTheirSchema) {
+  for (const std::string begin : {"<|tool_call>call:find{city:", "<start_function_call>call:find{",
+                                  "<|tool_call_start|>[find(city="}) {
+    const std::string path = with_template(begin);
+    Served served([&](Settings& settings) { settings.model = path; });
+    json body = json::parse(R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 200,
+        "temperature": 0, "logprobs": true, "parallel_tool_calls": false, "tools": [
+            {"type": "function", "function": {"name": "find", "strict": true, "parameters": {
+                "type": "object", "properties": {"city": {"enum": ["Bern", "St. \"G\""]},
+                "days": {"type": "integer", "minimum": 7, "maximum": 8}},
+                "required": ["city", "days"], "additionalProperties": false}}}]})");
+    EXPECT_EQ(served.post("/v1/chat/completions", body).status, 200) << "auto";
+    for (const json& choice :
+         {json("required"), json{{"type", "function"}, {"function", {{"name", "find"}}}}}) {
+      body["tool_choice"] = choice;
+      const json whole = served.post("/v1/chat/completions", body).body["choices"][0];
+      ASSERT_EQ(whole["finish_reason"], "tool_calls") << whole.dump();
+      std::string text;
+      for (const json& entry : whole["logprobs"]["content"]) {
+        text += entry["token"].get<std::string>();
+      }
+      EXPECT_TRUE(text.starts_with(begin)) << text;
+      const std::string arguments = whole["message"]["tool_calls"][0]["function"]["arguments"];
+      const json read = json::parse(arguments);
+      EXPECT_TRUE(read["city"] == "Bern" || read["city"] == "St. \"G\"") << arguments;
+      EXPECT_TRUE(read["days"] == 7 || read["days"] == 8) << arguments;
+      std::string streamed;
+      for (const std::string& event : served.stream("/v1/chat/completions", body)) {
+        const json chunk = json::parse(event, nullptr, false);
+        if (chunk.is_discarded() || chunk["choices"].empty()) continue;
+        const json& delta = chunk["choices"][0]["delta"];
+        if (delta.contains("tool_calls"))
+          streamed += delta["tool_calls"][0]["function"]["arguments"];
+      }
+      EXPECT_EQ(streamed, arguments);
+    }
+    std::remove(path.c_str());
+  }
+}
+
+TEST_F(GrammarRoutes, AGrammarInAnotherNotationIsRefusedByName) {
+  const auto refusal = [&](const json& format) {
+    const Answered answer =
+        served_->post("/v1/chat/completions", asked({{"response_format", format}}));
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    return answer.body["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(refusal({{"type", "grammar"}, {"grammar", "start: \"a\""}}),
+            "response_format.grammar has no rule as GBNF writes it (root ::= ...): only GBNF is "
+            "taken, not Lark");
+  EXPECT_EQ(refusal({{"type", "grammar"}, {"syntax", "lark"}, {"grammar", "start: \"a\""}}),
+            "response_format.syntax \"lark\" is not supported: only GBNF is");
+}
+
+// What no mask can hold is held against the whole answer, where the request takes less.
+TEST_F(GrammarRoutes, WhatCannotBeEnforcedIsCheckedAtTheEnd) {
+  const auto format = [](bool strict, const json& schema) {
+    return json{{"type", "json_schema"},
+                {"json_schema", {{"name", "x"}, {"strict", strict}, {"schema", schema}}}};
+  };
+  const json schema = json::parse(R"({"type": "object", "properties": {"a": {"enum": [1, 2]}},
+      "required": ["a"], "additionalProperties": false,
+      "not": {"properties": {"a": {"const": 9}}}})");
+  json other = schema;
+  other["not"] = json::parse(R"({"required": ["a"]})");
+  json request = asked({{"response_format", format(false, schema)}, {"max_tokens", 60}});
+  const Answered good = served_->post("/v1/chat/completions", request);
+  ASSERT_EQ(good.status, 200) << good.body;
+  EXPECT_EQ(good.body["choices"][0]["sharpi_schema"], json({{"valid", true}, {"error", nullptr}}));
+  EXPECT_EQ(good.headers.find("Sharpi-Ignored")->second, "response_format.json_schema.schema.not");
+  request["response_format"] = format(false, other);
+  const json bad = served_->post("/v1/chat/completions", request).body["choices"][0];
+  const json said = {{"valid", false}, {"error", "$ is what it must not be (not)"}};
+  EXPECT_EQ(bad["sharpi_schema"], said);
+  json last;
+  for (const std::string& event : served_->stream("/v1/chat/completions", request)) {
+    const json chunk = json::parse(event, nullptr, false);
+    if (chunk.is_discarded() || chunk["choices"].empty()) continue;
+    if (chunk["choices"][0].contains("sharpi_schema")) last = chunk["choices"][0];
+  }
+  EXPECT_EQ(last["sharpi_schema"], said);
+  EXPECT_EQ(last["finish_reason"], "stop");
+  request["response_format"] = format(true, schema);
+  EXPECT_EQ(served_->post("/v1/chat/completions", request).status, 400);
+  const json response = served_
+                            ->post("/v1/responses", {{"input", "hi"},
+                                                     {"max_output_tokens", 60},
+                                                     {"text",
+                                                      {{"format",
+                                                        {{"type", "json_schema"},
+                                                         {"name", "x"},
+                                                         {"strict", false},
+                                                         {"schema", other}}}}}})
+                            .body;
+  EXPECT_EQ(response["sharpi_schema"], said) << response;
 }
 
 // One schema of many alternatives used to take the server's thread for half a minute.

@@ -8,9 +8,13 @@
 
 namespace server {
 
-std::string fixture_path(const std::string& name) {
+std::string source_path(const std::string& path) {
   const char* told = std::getenv("SHARPI_TEST_SOURCE");  // where the programs were carried to
-  return std::string(told != nullptr ? told : SHARPI_TEST_SOURCE) + "/tests/fixtures/" + name;
+  return std::string(told != nullptr ? told : SHARPI_TEST_SOURCE) + "/" + path;
+}
+
+std::string fixture_path(const std::string& name) {
+  return source_path("tests/fixtures/" + name);
 }
 
 Served::Served(const std::function<void(Settings&)>& change, const std::string& fixture) {

@@ -56,6 +56,8 @@ class Served {
   std::thread thread_;
 };
 
+/// A path of the source tree.
+std::string source_path(const std::string& path);
 /// The path of a fixture that lies in the source tree.
 std::string fixture_path(const std::string& name);
 /// A word n times.

@@ -61,7 +61,7 @@ class RandomTexts {
     for (const char c : v) quoted += c == '"' ? "\\\"" : c == '\n' ? "\\n" : std::string(1, c);
     const std::string json =
         "{\"name\": \"f\", \"arguments\": {\"" + k + "\": \"" + quoted + "\"}}";
-    switch (draw(8)) {
+    switch (draw(13)) {
       case 0:
         return "<tool_call>\n" + json + "\n</tool_call>";
       case 1:
@@ -79,6 +79,19 @@ class RandomTexts {
       case 6:
         return "<start_function_call>call:f{" + k + ":<escape>" + v +
                "<escape>}<end_function_call>";
+      case 7:
+        return "<|tool_call_start|>[f(" + k + "=\"" + quoted +
+               "\", n=[1, {'x': True}]), flat(i=" + v + ")]<|tool_call_end|>";
+      case 8:
+        return "<|tool_call_start|>[" + json + "]<|tool_call_end|>";
+      case 9:
+        return "[TOOL_CALLS][" + json + ", " + json + "]";
+      case 10:
+        return "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"" +
+               k + "\": \"" + quoted + "\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+      case 11:
+        return "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"" + k + "\": \"" + quoted +
+               "\"}}";
       default:
         return json;
     }
@@ -98,6 +111,10 @@ class RandomTexts {
                                          "<channel|>",
                                          "[TOOL_CALLS]",
                                          "<function=f>",
+                                         "<|tool_call_start|>",
+                                         "<|tool_call_start|>[f(s=",
+                                         "<|tool_call_end|>",
+                                         "<|tool_call>call:f{",
                                          "<|start|>assistant<|channel|>final<|message|>",
                                          "<|end|>",
                                          "<|python_tag|>",

@@ -23,7 +23,7 @@ from .errors import (BadFormat, BadState, BufferTooSmall, Busy, Cancelled, Close
                      DeviceLost, DoesNotFit, Error, InternalError, InvalidArgument, IOFailed, KVFull,
                      Mismatch, NotFound, OutOfMemory, Unsupported)
 from .generate import Generation, Grammar
-from .grammar import CompiledGrammar, Matcher
+from .grammar import CompiledGrammar, Matcher, check_schema
 from .model import Model
 from .plan import Plan
 from .session import Sampled, Session
@@ -44,6 +44,6 @@ __all__ = [
     "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary",
     "Policy", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
     "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
-    "build_info", "chat_parse", "decode_batch", "default_context", "errors", "read_prompt",
+    "build_info", "chat_parse", "check_schema", "decode_batch", "default_context", "errors", "read_prompt",
     "status_name", "step_batch", "types", "verify_batch", "version",
 ]

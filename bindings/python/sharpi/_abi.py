@@ -679,6 +679,7 @@ FUNCTIONS = {
     "sharpi_grammar_compile": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_grammar_destroy": (None, (c_void_p,)),
     "sharpi_grammar_note": (c_int32, (c_void_p, c_uint32, c_void_p, c_size_t, c_void_p, c_void_p)),
+    "sharpi_schema_check": (c_int32, (c_void_p, c_size_t, c_void_p, c_size_t, c_void_p)),
     "sharpi_matcher_create": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_matcher_clone": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_matcher_destroy": (None, (c_void_p,)),

@@ -12,8 +12,23 @@ from . import _abi
 from ._handles import Closing, Handle
 from ._library import call, lib, params
 from ._values import c_string, owned, read_bytes, utf8
-from .errors import Busy, NotFound
+from .errors import Busy, Mismatch, NotFound
 from .text import TextModel
+
+
+def check_schema(schema: Union[Mapping[str, Any], bool, str], text: Union[str, bytes]) -> Optional[str]:
+    """None if a JSON text is valid for a schema (a mapping, or JSON text; `bool`, too), else what is wrong.
+
+    All of JSON Schema 2020-12 within one document, also what no grammar holds while a text is written.
+    Raises InvalidArgument (the schema is malformed), Unsupported, DoesNotFit. Any thread.
+    """
+    rules = utf8(schema) if isinstance(schema, str) else json.dumps(schema).encode()
+    data = utf8(text)
+    try:
+        call(lib.sharpi_schema_check, rules, len(rules), data, len(data))
+    except Mismatch as e:
+        return str(e)
+    return None
 
 
 class CompiledGrammar(Closing):

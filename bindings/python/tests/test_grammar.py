@@ -50,6 +50,17 @@ def test_what_is_not_enforced_is_listed(text):
     assert fits(grammar, "3")
 
 
+def test_whole_texts_are_checked():
+    rules = {"items": {"not": {"type": "null"}}}
+    assert sharpi.check_schema(rules, "[1]") is None
+    assert sharpi.check_schema(rules, b"[1, null]") == "$[1] is what it must not be (not)"
+    assert sharpi.check_schema(False, "1") == "$ may not be there (false)"
+    with pytest.raises(sharpi.InvalidArgument, match="the text is not JSON"):
+        sharpi.check_schema(rules, "[1")
+    with pytest.raises(sharpi.Unsupported):
+        sharpi.check_schema({"$ref": "other.json"}, "1")
+
+
 def test_calls_of_tools(text):
     call = '<tool_call>\n{"name": "look", "arguments": {"at": "it"}}\n</tool_call>'
     free = sharpi.CompiledGrammar(text, tools=TOOLS)

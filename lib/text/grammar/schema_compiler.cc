@@ -36,21 +36,22 @@ Expr SchemaCompiler::refuse(const std::string& where, const std::string& what) {
   return Expressions::kNothing;
 }
 
+void SchemaCompiler::note(const std::string& sentence) {
+  const bool is_new = std::find(notes_->begin(), notes_->end(), sentence) == notes_->end();
+  if (is_new && notes_->size() < kMaxNotes) notes_->push_back(sentence);
+}
+
 void SchemaCompiler::unenforced(const std::string& where, const std::string& what) {
   if (strict_) {
     refuse(where, what);
     return;
   }
-  const std::string note = where + " " + what;
-  if (notes_->size() < kMaxNotes &&
-      std::find(notes_->begin(), notes_->end(), note) == notes_->end()) {
-    notes_->push_back(note);
-  }
+  note(where + " " + what);
 }
 
-Result<Expr> SchemaCompiler::whole() {
+Result<Expr> SchemaCompiler::whole(bool call) {
   const SchemaDocument::Place root = document_.root();
-  const Expr out = one(*root.schema, root.where, 0);
+  const Expr out = any({{root.schema, root.where, 0, {}, call}}, 0);
   // What was referred to is made by itself, not where it was met: chains of references are as long
   // as somebody likes.
   for (; !to_do_.empty() && ok(); to_do_.pop_front()) {
@@ -59,10 +60,6 @@ Result<Expr> SchemaCompiler::whole() {
   }
   if (!status_.is_ok()) return status_;
   return out;
-}
-
-Expr SchemaCompiler::one(const SchemaValue& schema, std::string where, int depth) {
-  return any({{&schema, std::move(where)}}, depth);
 }
 
 void SchemaCompiler::check_keywords(const SchemaPart& part) {
@@ -149,13 +146,14 @@ Expr SchemaCompiler::any(SchemaParts parts, int depth) {
   SchemaParts flat;
   std::vector<const SchemaValue*> open;
   bool referred = false;
+  const bool call = parts.at(0).call;
   for (const SchemaPart& part : parts) {
     if (!flatten(part, &flat, &open, &referred)) return Expressions::kNothing;
   }
   // Chains of references would carry along what they went through.
   std::erase_if(flat,
                 [](const SchemaPart& part) { return !has_more(part, kDoneAnyOf, kDoneOneOf); });
-  if (flat.empty()) return json_.value();
+  if (flat.empty()) return call ? json_.any_arguments() : json_.value();
   return referred ? deferred(std::move(flat)) : plain(flat, depth);
 }
 
@@ -167,6 +165,7 @@ Expr SchemaCompiler::deferred(SchemaParts parts) {
     for (const SchemaValue* outer : part.within) {
       one.append(reinterpret_cast<const char*>(&outer), sizeof outer);
     }
+    one += (part.call ? 'c' : 'v') + std::to_string(part.n_dependent);
     sorted.push_back(std::to_string(one.size()) + one);
   }
   std::sort(sorted.begin(), sorted.end());

@@ -24,6 +24,9 @@ struct SchemaPart {
   /// Schemas with unevaluatedProperties or unevaluatedItems that this one is applied for: they see
   /// what it says of members and items.
   std::vector<const SchemaValue*> within = {};
+  bool call = false;         // it describes the arguments of a call, not a value inside them
+  uint32_t n_dependent = 0;  // dependencies of members that were dealt with
+  bool added = false;        // what such a dependency comes to: the document does not say it
 };
 using SchemaParts = std::vector<SchemaPart>;
 
@@ -41,11 +44,14 @@ class SchemaCompiler {
                  std::vector<std::string>* notes);
 
   /// The texts that the document allows. kUnsupported names the keyword by its place.
-  Result<Expr> whole();
+  Result<Expr> whole() { return whole(false); }
+  /// The same as arguments of a call: an object, in the form that calls have for it.
+  Result<Expr> arguments() { return whole(true); }
 
  private:
   static constexpr uint32_t kDoneAnyOf = 1, kDoneOneOf = 2, kDoneReferences = 4;
-  using Types = uint32_t;  // bits of kNull, ...
+  static constexpr uint32_t kMaxDependencies = 6;  // of one object: each doubles it
+  using Types = uint32_t;                          // bits of kNull, ...
   static constexpr Types kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16,
                          kObject = 32, kArray = 64, kAllTypes = 127;
   static constexpr Types kNumber = kInteger | kFraction;
@@ -71,14 +77,16 @@ class SchemaCompiler {
     std::vector<Expr> name_rules;  // of propertyNames
     uint32_t low = 0, high = Expressions::kAnyNumber;
     bool others = false;  // members that are not named were asked for
+    bool call = false;    // they are the arguments of a call
   };
 
+  Result<Expr> whole(bool call);
   Expr refuse(const std::string& where, const std::string& what);
+  void note(const std::string& sentence);
   void unenforced(const std::string& where, const std::string& what);
   bool ok() { return status_.is_ok() && !e_.is_spent(); }
 
   Expr any(SchemaParts parts, int depth);
-  Expr one(const SchemaValue& schema, std::string where, int depth);
   bool flatten(const SchemaPart& part, SchemaParts* out, std::vector<const SchemaValue*>* open,
                bool* referred);
   bool flatten_inner(const SchemaPart& part, SchemaParts* out,
@@ -116,6 +124,16 @@ class SchemaCompiler {
   bool other_parts(const SchemaParts& parts, const ObjectShape& shape, uint32_t matched,
                    SchemaParts* out);
   Expr members_in_order(const ObjectShape& shape, Expr other, const std::string& where);
+  struct Dependency {
+    size_t part;
+    std::string name;  // of the member that others depend on
+    const SchemaValue* then;
+    std::string where;
+  };
+  bool next_dependency(const SchemaParts& parts, Dependency* out);
+  Expr either_way(const SchemaParts& parts, const Dependency& on, int depth);
+  const SchemaValue* with_members(const std::vector<SchemaValue>& names);
+  const SchemaValue* without_member(const std::string& name);
   Expr array(const SchemaParts& parts, int depth);
   Expr distinct_items(const std::vector<SchemaValue>& values, uint32_t low, uint32_t high);
   bool listed_values(const SchemaParts& parts, std::vector<SchemaValue>* out);
@@ -126,6 +144,9 @@ class SchemaCompiler {
   const bool strict_;
   std::vector<std::string>* notes_;
   Status status_;
+  jinja::Heap heap_{uint64_t{8} << 20};  // of schemas that are added to the document's
+  std::deque<SchemaValue> kept_;
+  std::map<std::string, const SchemaValue*> added_;
   std::map<std::string, Expr> rules_;
   std::deque<Deferred> to_do_;
 };

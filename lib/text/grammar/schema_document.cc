@@ -42,6 +42,9 @@ constexpr std::string_view kEnforcedKeywords[] = {"type",
                                                   "exclusiveMinimum",
                                                   "exclusiveMaximum",
                                                   "multipleOf",
+                                                  "dependentRequired",
+                                                  "dependentSchemas",
+                                                  "dependencies",
                                                   "unevaluatedProperties",
                                                   "unevaluatedItems",
                                                   "not"};
@@ -79,9 +82,7 @@ constexpr std::string_view kAnnotationKeywords[] = {"title",
                                                     "maxContains",
                                                     "$dynamicAnchor"};
 
-constexpr std::string_view kCheckedKeywords[] = {
-    "if",           "contains",    "dependentRequired", "dependentSchemas",
-    "dependencies", "$dynamicRef", "$recursiveRef"};
+constexpr std::string_view kCheckedKeywords[] = {"if", "contains", "$dynamicRef", "$recursiveRef"};
 
 template <size_t n>
 bool is_among(const std::string_view (&list)[n], std::string_view what) {

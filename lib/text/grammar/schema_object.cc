@@ -12,7 +12,7 @@ constexpr size_t kMaxPatterns = 4;  // of names, in one object
 }  // namespace
 
 bool SchemaCompiler::read_object(const SchemaParts& parts, ObjectShape* out) {
-  bool names_any = false, closed = false;
+  bool names_any = false, requires_any = false, closed = false;
   for (size_t i = 0; i < parts.size(); ++i) {
     const SchemaPart& part = parts[i];
     count(part, "minProperties", &out->low);
@@ -21,7 +21,10 @@ bool SchemaCompiler::read_object(const SchemaParts& parts, ObjectShape* out) {
     if (others != nullptr) (is_false(*others) ? closed : out->others) = true;
     const SchemaValue* unseen = member(*part.schema, "unevaluatedProperties");
     if (unseen != nullptr) (is_false(*unseen) ? closed : out->others) = true;
-    names_any |= member(*part.schema, "properties") != nullptr;
+    const SchemaValue* required = member(*part.schema, "required");
+    names_any |= !part.added && member(*part.schema, "properties") != nullptr;
+    requires_any |=
+        !part.added && required != nullptr && is_list(*required) && !required->list->items.empty();
     if (const SchemaValue* patterns = member(*part.schema, "patternProperties")) {
       const std::string where = part.where + ".patternProperties";
       if (!is_object(*patterns)) return refuse(where, "is not an object"), false;
@@ -53,9 +56,17 @@ bool SchemaCompiler::read_object(const SchemaParts& parts, ObjectShape* out) {
   if (out->patterns.size() > kMaxPatterns) {
     return refuse(parts[0].where, "has more than 4 patterns of names in one object"), false;
   }
+  out->call = parts[0].call;
+  const bool has_rules = !out->patterns.empty() || !out->name_rules.empty();
+  if (has_rules && !json_.names_are_strings(out->call)) {
+    unenforced(parts[0].where, "has patterns of names, which this model's calls cannot keep to");
+    out->patterns.clear();
+    out->name_rules.clear();
+    out->others = true;
+  }
   read_members(parts, out);
   const bool asks = !out->name_rules.empty() && !names_any;
-  const bool free = !names_any && out->members.empty() && out->patterns.empty() && !closed;
+  const bool free = !names_any && !requires_any && out->patterns.empty() && !closed;
   const bool too_few = out->low > out->members.size() && out->patterns.empty();
   out->others |= asks || free || too_few;
   return ok();
@@ -100,7 +111,7 @@ void SchemaCompiler::read_members(const SchemaParts& parts, ObjectShape* out) {
 // and of parts that do not name it, what they say of others.
 void SchemaCompiler::add_member_parts(const SchemaParts& parts, ObjectShape* shape) {
   for (Member& m : shape->members) {
-    const std::string quoted = JsonTexts::quoted(m.name);
+    const std::string quoted = json_.quoted(m.name);
     std::vector<bool> describes(parts.size());
     for (size_t i = 0; i < parts.size(); ++i) {
       bool described = false;
@@ -131,13 +142,18 @@ void SchemaCompiler::add_member_parts(const SchemaParts& parts, ObjectShape* sha
 
 // Names that are none of the members', and match exactly these patterns.
 Expr SchemaCompiler::other_names(const ObjectShape& shape, uint32_t matched) {
+  std::vector<std::string_view> names;
+  for (const Member& m : shape.members) names.push_back(m.name);
   std::vector<Expr> all{json_.plain_string(0, Expressions::kAnyNumber)};
+  if (shape.patterns.empty() && shape.name_rules.empty()) {
+    return json_.other_key(names, shape.call);
+  }
   for (size_t i = 0; i < shape.patterns.size(); ++i) {
     const Expr names = shape.patterns[i].names;
     all.push_back((matched >> i & 1) != 0 ? names : e_.complement(names));
   }
   std::vector<std::string> named;
-  for (const Member& m : shape.members) named.push_back(JsonTexts::quoted(m.name));
+  for (const Member& m : shape.members) named.push_back(json_.quoted(m.name));
   all.push_back(e_.complement(e_.texts({named.begin(), named.end()})));
   all.insert(all.end(), shape.name_rules.begin(), shape.name_rules.end());
   return e_.terminal(e_.both(std::move(all)));
@@ -172,7 +188,7 @@ Expr SchemaCompiler::other_members(const SchemaParts& parts, const ObjectShape& 
     const Expr names = other_names(shape, matched);
     if (names == Expressions::kNothing) continue;
     const Expr value = described.empty() ? json_.value() : any(std::move(described), depth + 1);
-    choices.push_back(json_.pair(names, value));
+    choices.push_back(json_.pair(names, value, shape.call));
   }
   return e_.either(std::move(choices));
 }
@@ -224,15 +240,21 @@ Expr SchemaCompiler::members_in_order(const ObjectShape& shape, Expr other,
 }
 
 Expr SchemaCompiler::object(const SchemaParts& parts, int depth) {
+  if (Dependency on; next_dependency(parts, &on)) return either_way(parts, on, depth);
   ObjectShape shape;
-  if (!read_object(parts, &shape)) return Expressions::kNothing;
+  if (!ok() || !read_object(parts, &shape)) return Expressions::kNothing;
   for (Member& m : shape.members) {
     const Expr value = m.parts.empty() ? json_.value() : any(m.parts, depth + 1);
     if (!ok()) return Expressions::kNothing;
-    m.pair = json_.pair(json_.key(m.name), value);
+    const Expr key = json_.key(m.name, shape.call);
+    if (key == Expressions::kNothing) {
+      return refuse(parts[0].where + ".properties." + m.name,
+                    "has a name that this model's calls cannot spell");
+    }
+    m.pair = json_.pair(key, value, shape.call);
   }
   const Expr other = other_members(parts, shape, depth);
-  return json_.braced(members_in_order(shape, other, parts[0].where));
+  return json_.braced(members_in_order(shape, other, parts[0].where), shape.call);
 }
 
 }  // namespace sharpi::grammar

@@ -12,8 +12,9 @@ namespace {
 constexpr uint32_t kMaxDivisor = 1u << 24;
 
 constexpr std::string_view kObjectWords[] = {
-    "properties",    "required",      "additionalProperties", "patternProperties",
-    "propertyNames", "minProperties", "maxProperties",        "unevaluatedProperties"};
+    "properties",        "required",         "additionalProperties", "patternProperties",
+    "propertyNames",     "minProperties",    "maxProperties",        "unevaluatedProperties",
+    "dependentRequired", "dependentSchemas", "dependencies"};
 constexpr std::string_view kArrayWords[] = {"items",           "prefixItems", "minItems",
                                             "maxItems",        "uniqueItems", "additionalItems",
                                             "unevaluatedItems"};
@@ -74,6 +75,7 @@ SchemaCompiler::Types SchemaCompiler::types_of(const SchemaParts& parts) {
     }
     said |= member(*part.schema, "enum") != nullptr || member(*part.schema, "const") != nullptr;
   }
+  if (!parts.empty() && parts[0].call) return out & kObject;
   if (said) return out;
   Types meant = 0;
   if (says_one_of(parts, kObjectWords)) meant |= kObject;
@@ -114,7 +116,7 @@ bool SchemaCompiler::allows(const SchemaParts& parts, Types types, const SchemaV
     if (!found) return false;
   }
   if (type == kString && says_one_of(parts, kStringWords)) {
-    return matches(string_terminal(parts), JsonTexts::quoted(value.bytes()));
+    return matches(string_terminal(parts), json_.quoted(value.bytes()));
   }
   if (is_number && says_one_of(parts, kNumberWords)) {
     NumberRange range;
@@ -151,10 +153,10 @@ Expr SchemaCompiler::values(const SchemaParts& parts, Types types) {
   for (const SchemaValue& value : list) {
     if (!ok() || !e_.spend(1)) return Expressions::kNothing;
     if (!allows(only ? SchemaParts{} : parts, types, value)) continue;
-    if (is_list(value) || is_object(value)) {
-      choices.push_back(json_.literal(value));
+    if (is_list(value) || is_object(value) || !json_.has_one_spelling(value)) {
+      choices.push_back(json_.literal(value, parts[0].call));
     } else {
-      scalars.push_back(scalar_text(value));
+      scalars.push_back(json_.scalar(value));
     }
   }
   choices.push_back(e_.texts({scalars.begin(), scalars.end()}));
@@ -272,13 +274,14 @@ Expr SchemaCompiler::string_terminal(const SchemaParts& parts) {
     if (format == nullptr || !format->is_string()) continue;
     if (const char* known = pattern_of_format(format->bytes())) {
       all.push_back(pattern(known, part.where + ".format"));
-    } else if (notes_->size() < 64) {  // an annotation, says JSON Schema
-      notes_->push_back(part.where + ".format is one that is not known, and any string");
+    } else {  // an annotation, says JSON Schema
+      note(part.where + ".format is one that is not known, and any string");
     }
   }
   if (low > high) return Expressions::kNothing;
   if (all.empty()) return json_.string_of_length(low, high);
-  if (low != 0 || high != Expressions::kAnyNumber) all.push_back(json_.plain_string(low, high));
+  const bool counted = low != 0 || high != Expressions::kAnyNumber;
+  if (counted || json_.has_marks_around_strings()) all.push_back(json_.plain_string(low, high));
   return e_.terminal(e_.both(std::move(all)));
 }
 

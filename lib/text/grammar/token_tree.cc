@@ -18,8 +18,10 @@ TokenTree::TokenTree(const Tokenizer& tokenizer) : n_vocab_(tokenizer.n_vocab())
                           kind == TokenKind::kUnknown || kind == TokenKind::kUnused;
     if (is_never || tokenizer.is_end_of_generation(id)) continue;
     std::string path;
-    if (kind == TokenKind::kControl) path.push_back(static_cast<char>(kControl));
     if (!tokenizer.decode(id, true, &path).is_ok()) continue;
+    // A vocabulary of bytes has a token for this one, too, which would pass for a control token's.
+    if (path.find(static_cast<char>(kControl)) != path.npos) continue;
+    if (kind == TokenKind::kControl) path.insert(path.begin(), static_cast<char>(kControl));
     if (path.empty() || path.size() > kMaxToken) continue;
     bytes_ += path;
     path_ends_[static_cast<size_t>(id) + 1] = static_cast<uint32_t>(bytes_.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The bytes of all tokens as a tree, so that one walk finds every token that may come next. Control
 // tokens stand in it behind the byte 0xFF, which no text has: a grammar can ask for them, and no
-// text can spell them.
+// text can spell them. Tokens that have that byte are never allowed.
 // Thread rule: immutable after it was made; any thread.
 #pragma once
 

@@ -21,35 +21,67 @@ constexpr std::string_view kDeepSeek = "<｜tool▁call▁begin｜>", kDeepSeekN
                            kDeepSeekEnd = "<｜tool▁call▁end｜>";
 constexpr std::string_view kHarmony = " to=functions.", kHarmonyBody = "<|message|>";
 constexpr std::string_view kHeld[] = {kHermes, kMistral, kPython, kDeepSeek, kHarmony};
-// Calls that are not JSON. A model may not begin one where schemas have to be kept to.
-constexpr std::string_view kNotHeld[] = {"<|tool_call>", "<|tool_call_start|>",
-                                         "<start_function_call>"};
+
+// Calls that are not JSON. Only models whose templates have such marks may begin one.
+struct OwnSpelling {
+  ValueForm form;
+  std::string_view open, close;
+};
+constexpr OwnSpelling kOwn[] = {
+    {ValueForm::kGemma, "<|tool_call>", "<tool_call|>"},
+    {ValueForm::kFunctionGemma, "<start_function_call>", "<end_function_call>"},
+    {ValueForm::kPython, "<|tool_call_start|>", "<|tool_call_end|>"}};
+
+const OwnSpelling* own_spelling(std::string_view chat_template) {
+  const auto* found = std::find_if(std::begin(kOwn), std::end(kOwn), [&](const OwnSpelling& own) {
+    return chat_template.find(own.open) != chat_template.npos;
+  });
+  return found == std::end(kOwn) ? nullptr : found;
+}
 
 struct ToolShape {
   std::string name;
   Expr arguments;
 };
 
+// A tool of the request.
+struct GivenTool {
+  std::string name, where;
+  const SchemaValue* schema = nullptr;  // null: any arguments
+  bool strict = true;                   // what cannot be enforced is refused
+};
+
 class CallGrammar {
  public:
-  CallGrammar(Expressions& e, JsonTexts& json, std::vector<ToolShape> tools)
-      : e_(e), json_(json), tools_(std::move(tools)) {
+  /// @param own_tools the same with arguments as the model spells them.
+  CallGrammar(Expressions& e, JsonTexts& json, std::vector<ToolShape> tools, const OwnSpelling* own,
+              std::vector<ToolShape> own_tools, bool single)
+      : e_(e),
+        json_(json),
+        tools_(std::move(tools)),
+        own_(own),
+        own_tools_(std::move(own_tools)),
+        single_(single) {
     ByteSet all;
     any_ = e_.any_number(e_.set(all.set()));
   }
 
   /// Calls alone, one behind the other.
-  Expr calls(bool single) {
+  Expr calls() {
+    if (own_ != nullptr) {
+      const bool list = own_->form == ValueForm::kPython;
+      return e_.repeat(own_call(), 1, single_ || list ? 1 : kMaxCalls);
+    }
     const Expr call =
         e_.sequence({mark(kHermes), e_.byte('\n'), hermes(), e_.byte('\n'), mark(kHermesEnd)});
-    if (single) return call;
+    if (single_) return call;
     return e_.sequence(call, e_.repeat(e_.sequence(e_.byte('\n'), call), 0, kMaxCalls - 1));
   }
 
   /// Text with calls in it.
-  Expr text_with_calls(bool single) {
+  Expr text_with_calls() {
     const Expr more = e_.sequence(triggered(), free_text(false));
-    const Expr then = single ? e_.optional(more) : e_.any_number(more);
+    const Expr then = single_ ? e_.optional(more) : e_.any_number(more);
     // Nothing but an object at the very beginning is a call, too.
     const Expr bare = e_.sequence(bare_call(), free_text(false));
     return e_.sequence(e_.either({free_text(true), bare}), then);
@@ -81,12 +113,23 @@ class CallGrammar {
     return e_.either(std::move(choices));
   }
   // The name as it is, something, and the arguments.
-  Expr named(Expr between) {
+  Expr named(Expr between) { return named(tools_, between); }
+  Expr named(const std::vector<ToolShape>& tools, Expr between) {
     std::vector<Expr> choices;
-    for (const ToolShape& tool : tools_) {
+    for (const ToolShape& tool : tools) {
       choices.push_back(e_.sequence({e_.bytes(tool.name), between, tool.arguments}));
     }
     return e_.either(std::move(choices));
+  }
+  // A call in the model's own spelling, or all that stand in one list.
+  Expr own_call() {
+    const Expr call = named(own_tools_, Expressions::kEmpty);
+    if (own_->form != ValueForm::kPython) {
+      return e_.sequence({mark(own_->open), e_.bytes("call:"), call, mark(own_->close)});
+    }
+    const Expr more = e_.repeat(e_.sequence(e_.bytes(", "), call), 0, single_ ? 0 : kMaxCalls - 1);
+    return e_.sequence(
+        {mark(own_->open), e_.byte('['), call, more, e_.byte(']'), mark(own_->close)});
   }
   Expr bare_call() { return e_.sequence(blanks(), object("name", {"parameters", "arguments"})); }
   Expr blanks() {
@@ -100,6 +143,9 @@ class CallGrammar {
   Expressions& e_;
   JsonTexts& json_;
   const std::vector<ToolShape> tools_;
+  const OwnSpelling* const own_;  // null: the model spells calls in one of the forms of JSON
+  const std::vector<ToolShape> own_tools_;
+  const bool single_;
   Expr any_ = 0;
 };
 
@@ -107,7 +153,8 @@ Expr CallGrammar::triggered() {
   const Expr blank = json_.blank();
   const Expr call = object("name", {"arguments", "parameters"});
   const Expr in_hermes = e_.sequence({mark(kHermes), blank, call, blank, mark(kHermesEnd)});
-  const Expr list = json_.bracketed(e_.sequence(call, e_.any_number(json_.then(call))));
+  const Expr others = single_ ? Expressions::kEmpty : e_.any_number(json_.then(call));
+  const Expr list = json_.bracketed(e_.sequence(call, others));
   const Expr in_mistral =
       e_.sequence({mark(kMistral), blank, e_.either({list, named(mark(kMistralArguments))})});
   const Expr in_python = e_.sequence({mark(kPython), blank, call});
@@ -122,13 +169,14 @@ Expr CallGrammar::triggered() {
   const Expr spaced = e_.sequence(e_.bytes(kHarmony), named(e_.sequence(e_.byte(' '), header)));
   const Expr control =
       e_.sequence(e_.bytes(kHarmony), named(e_.sequence(e_.byte(TokenTree::kControl), header)));
-  return e_.either({in_hermes, in_mistral, in_python, in_deepseek, in_harmony, spaced, control});
+  return e_.either({in_hermes, in_mistral, in_python, in_deepseek, in_harmony, spaced, control,
+                    own_ != nullptr ? own_call() : Expressions::kNothing});
 }
 
 Expr CallGrammar::free_text(bool at_beginning) {
   std::vector<Expr> marks;
   for (const std::string_view text : kHeld) marks.push_back(e_.bytes(text));
-  for (const std::string_view text : kNotHeld) marks.push_back(e_.bytes(text));
+  for (const OwnSpelling& own : kOwn) marks.push_back(e_.bytes(own.open));
   Expr out = e_.complement(e_.sequence({any_, e_.either(std::move(marks)), any_}));
   if (at_beginning) {
     std::vector<Expr> keys;
@@ -142,19 +190,66 @@ Expr CallGrammar::free_text(bool at_beginning) {
   return e_.terminal(out);
 }
 
-Status check_spelling(std::string_view chat_template) {
-  const auto has = [&](std::string_view mark) {
-    return chat_template.find(mark) != chat_template.npos;
-  };
-  if (std::any_of(std::begin(kHeld), std::end(kHeld), has)) return Status::ok();
-  for (const std::string_view text : kNotHeld) {
-    if (!has(text)) continue;
-    return Status::error(Code::kUnsupported,
-                         "this model writes calls behind %s, which cannot be held to a schema "
-                         "where the model may also answer without one",
-                         std::string(text).c_str());
+Status read_tools(const GrammarRequest& request, const jinja::Value& list,
+                  std::vector<GivenTool>* out) {
+  if (!is_list(list)) return Status::error(Code::kInvalidArgument, "the tools are not a list");
+  for (size_t i = 0; i < list.list->items.size(); ++i) {
+    const SchemaValue& item = list.list->items[i];
+    const SchemaValue* inner = member(item, "function");
+    const SchemaValue& function = inner != nullptr ? *inner : item;
+    GivenTool tool;
+    tool.where = "tools[" + std::to_string(i) + "]";
+    const SchemaValue* name = member(function, "name");
+    if (name == nullptr || !name->is_string() || name->bytes().empty() ||
+        name->bytes().size() > kMaxToolName) {
+      return Status::error(Code::kInvalidArgument, "%s has no name of 1 to 256 bytes",
+                           tool.where.c_str());
+    }
+    if (!request.tool.empty() && name->bytes() != request.tool) continue;
+    tool.name = name->bytes();
+    const SchemaValue* strict = member(function, "strict");
+    const SchemaValue* parameters = member(function, "parameters");
+    const bool described = parameters != nullptr && is_object(*parameters) &&
+                           !parameters->dict->items.empty() &&
+                           (strict == nullptr || !is_false(*strict));
+    if (described) tool.schema = parameters;
+    tool.strict = !request.lenient ||
+                  (strict != nullptr && strict->is(jinja::Kind::kBool) && !is_false(*strict));
+    out->push_back(std::move(tool));
   }
-  return Status::ok();
+  if (!out->empty()) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "there is no function of that name among the tools");
+}
+
+// The tools with their arguments in a form.
+Result<std::vector<ToolShape>> shapes_of(Expressions& e, JsonTexts& texts,
+                                         const std::vector<GivenTool>& tools,
+                                         std::vector<std::string>* notes) {
+  std::vector<ToolShape> out;
+  for (const GivenTool& tool : tools) {
+    Expr arguments = texts.any_arguments();
+    if (tool.schema != nullptr) {
+      SchemaCompiler compiler(e, texts, SchemaDocument(tool.schema, tool.where + ".parameters"),
+                              tool.strict, notes);
+      SHARPI_TRY_ASSIGN(arguments, compiler.arguments());
+    }
+    out.push_back({tool.name, arguments});
+  }
+  return out;
+}
+
+// The same in the model's own form; the names stand there without quotes.
+Result<std::vector<ToolShape>> own_shapes(Expressions& e, const OwnSpelling& own,
+                                          const std::vector<GivenTool>& tools,
+                                          std::vector<std::string>* notes) {
+  JsonTexts texts(e, own.form);
+  for (const GivenTool& tool : tools) {
+    if (!JsonTexts::is_bare(tool.name)) {
+      return Status::error(Code::kUnsupported, "%s has a name that this model's calls cannot spell",
+                           tool.where.c_str());
+    }
+  }
+  return shapes_of(e, texts, tools, notes);
 }
 
 }  // namespace
@@ -169,46 +264,20 @@ Result<Expr> with_tool_calls(Expressions& e, JsonTexts& json, const GrammarReque
   jinja::Value list;
   SHARPI_TRY(jinja::parse_json(request.tools, "the list of tools", heap, &list,
                                jinja::JsonNumbers::kAsWritten));
-  if (!is_list(list)) return Status::error(Code::kInvalidArgument, "the tools are not a list");
-  std::vector<ToolShape> tools;
-  for (size_t i = 0; i < list.list->items.size(); ++i) {
-    const SchemaValue& item = list.list->items[i];
-    const std::string where = "tools[" + std::to_string(i) + "]";
-    const SchemaValue* inner = member(item, "function");
-    const SchemaValue& function = inner != nullptr ? *inner : item;
-    const SchemaValue* name = member(function, "name");
-    if (name == nullptr || !name->is_string() || name->bytes().empty() ||
-        name->bytes().size() > kMaxToolName) {
-      return Status::error(Code::kInvalidArgument, "%s has no name of 1 to 256 bytes",
-                           where.c_str());
-    }
-    if (!request.tool.empty() && name->bytes() != request.tool) continue;
-    const SchemaValue* strict = member(function, "strict");
-    const SchemaValue* parameters = member(function, "parameters");
-    const bool described = parameters != nullptr && is_object(*parameters) &&
-                           !parameters->dict->items.empty() &&
-                           (strict == nullptr || !is_false(*strict));
-    Expr arguments = json.object();
-    if (described) {
-      const bool forgiving = request.lenient && (strict == nullptr || is_false(*strict) ||
-                                                 !strict->is(jinja::Kind::kBool));
-      SchemaCompiler compiler(e, json, SchemaDocument(parameters, where + ".parameters"),
-                              !forgiving, notes);
-      SHARPI_TRY_ASSIGN(arguments, compiler.whole());
-    }
-    tools.push_back({std::string(name->bytes()), arguments});
+  std::vector<GivenTool> tools;
+  SHARPI_TRY(read_tools(request, list, &tools));
+  const OwnSpelling* own = own_spelling(request.chat_template);
+  const bool in_text = !request.must_call && request.kind == GrammarKind::kAny;
+  std::vector<ToolShape> shapes, in_own;
+  if (in_text || own == nullptr) {
+    SHARPI_TRY_ASSIGN(shapes, shapes_of(e, json, tools, notes));
   }
-  if (tools.empty()) {
-    return Status::error(Code::kInvalidArgument,
-                         "there is no function of that name among the tools");
+  if (own != nullptr) {
+    SHARPI_TRY_ASSIGN(in_own, own_shapes(e, *own, tools, notes));
   }
-  CallGrammar calls(e, json, std::move(tools));
-  if (request.must_call) return calls.calls(request.single_call);
-  if (request.kind != GrammarKind::kAny) {
-    return e.either({content, calls.calls(request.single_call)});
-  }
-  SHARPI_TRY(check_spelling(request.chat_template));
-  return calls.text_with_calls(request.single_call);
+  CallGrammar calls(e, json, std::move(shapes), own, std::move(in_own), request.single_call);
+  if (in_text) return calls.text_with_calls();
+  return request.must_call ? calls.calls() : e.either({content, calls.calls()});
 }
 
 }  // namespace sharpi::grammar

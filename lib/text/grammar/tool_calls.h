@@ -16,8 +16,9 @@ namespace sharpi::grammar {
 Expr any_text(Expressions& e);
 
 /// `content`, or calls of the request's tools. Where anything may be written, a call may begin
-/// anywhere, and keeps to its schema from there on. kUnsupported: a schema, or a model whose own
-/// spelling of calls is none that can be held to one.
+/// anywhere, and keeps to its schema from there on. A call that has to come is written as the
+/// model's template does where that is no JSON, otherwise as Hermes does. kUnsupported: a schema,
+/// or a name that the spelling has no way to write.
 Result<Expr> with_tool_calls(Expressions& e, JsonTexts& json, const GrammarRequest& request,
                              Expr content, jinja::Heap* heap, std::vector<std::string>* notes);
 

@@ -65,6 +65,20 @@ static void test_refusals(const fixture* f) {
   sharpi_grammar_destroy(NULL);
 }
 
+static void test_schema_check(void) {
+  sharpi_error err = fresh_error();
+  static const char kNot[] = "{\"items\": {\"not\": {\"type\": \"null\"}}}";
+  EXPECT(SHARPI_OK, sharpi_schema_check(kNot, strlen(kNot), " [1] ", 5, &err));
+  EXPECT(SHARPI_E_MISMATCH, sharpi_schema_check(kNot, strlen(kNot), "[1,null]", 8, &err));
+  NAMES("$[1] is what it must not be (not)");
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_schema_check(kNot, strlen(kNot), "[1", 2, &err));
+  NAMES("the text is not JSON");
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_schema_check(kNot, 3, "[1]", 3, &err));
+  NAMES("the schema is not JSON");
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_schema_check(NULL, 0, "1", 1, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_schema_check("{}", 2, NULL, 0, &err));
+}
+
 static void test_matcher(sharpi_matcher* m) {
   sharpi_error err = fresh_error();
   uint32_t mask[kVocab / 32];
@@ -94,6 +108,7 @@ static void test_matcher(sharpi_matcher* m) {
 }
 
 void test_grammar(const fixture* f) {
+  test_schema_check();
   test_refusals(f);
   sharpi_error err = fresh_error();
   sharpi_grammar* grammar = NULL;

@@ -110,11 +110,131 @@ TEST(GrammarTools, ACallThatBeginsKeepsToItsSchema) {
                      "{\"city\": \"Rome\"}"));
   EXPECT_FALSE(
       allows(*matcher, " to=functions.get_weather<|channel|>commentary json<|message|>{}"));
-  EXPECT_FALSE(allows(*matcher, "<|tool_call>call:get_weather{}<tool_call|>")) << "not to be held";
+  EXPECT_FALSE(allows(*matcher, "<|tool_call>call:stop{}<tool_call|>")) << "not this model's";
   const auto once = calls(false, true);
   const std::string call = "<tool_call>" + good + "</tool_call>";
   EXPECT_TRUE(allows(*once, call + "text"));
   EXPECT_FALSE(allows(*once, call + call));
+}
+
+// Calls in the model's own spelling: its marks, then what stands between them.
+struct OwnCase {
+  const char *chat_template, *open, *close;
+  std::vector<const char*> good, bad;
+};
+
+const std::vector<OwnCase>& own_cases() {
+  static const std::vector<OwnCase> cases = {
+      {"{{ '<|tool_call>call:' }}",
+       "<|tool_call>call:",
+       "<tool_call|>",
+       {"find{city:<|\"|>Rome, \"Lazio\"\n<|\"|>}",
+        "find{city:<|\"|><b>}<tool_call|><|\"|>,days:3}",
+        "find{city:<|\"|>R<|\"|>,days:null,tags:[<|\"|>a<|\"|>,<|\"|>b<|\"|>],when:{from-day:1}}",
+        "find{city:<|\"|>R<|\"|>,code:<|\"|>AB<|\"|>}", "other{x:{y:[true,<|\"|>z<|\"|>]}}",
+        "other{}"},
+       {"find{}", "find{city:Rome}", "find{city:\"Rome\"}", "find{city:<|\"|>R<|\"|>,days:0}",
+        "find{city:<|\"|>R<|\"|>,days:<|\"|>3<|\"|>}", "find{city:<|\"|>R<|\"|>,extra:1}",
+        "find{\"city\":<|\"|>R<|\"|>}", "find{city:<|\"|>R<|\"|>,code:<|\"|>A<|\"|>}",
+        "find{city:<|\"|>R<|\"|>,code:<|\"|>ABCD<|\"|>}", "shoot{}", "find(city=\"R\")"}},
+      {"<start_function_call>call:",
+       "<start_function_call>call:",
+       "<end_function_call>",
+       {"find{city:<escape>R<|\"|>o<escape>,days:2}", "other{a:<escape><escape>}"},
+       {"find{city:<|\"|>R<|\"|>}", "find{city:<escape>R<escape>,days:true}"}},
+      {"<|tool_call_start|>[",
+       "<|tool_call_start|>[",
+       "]<|tool_call_end|>",
+       {"find(city=\"Rome\\n\")", "find(city=\")]\", days=None, when={\"from-day\": 2})",
+        "find(city=\"R\", tags=[\"a\"])", "other()", "other(x={\"y\": [True, None]}, z=\"1\")"},
+       {"find()", "find(city='R')", "find(\"R\")", "find(city=\"R\", days=null)",
+        "find(city=\"R\", days=\"3\")", "find(city=\"R\", extra=1)", "find{city:\"R\"}"}}};
+  return cases;
+}
+
+GrammarRequest own_request(const char* chat_template) {
+  GrammarRequest request;
+  request.tools =
+      R"([{"type": "function", "function": {"name": "find", "strict": true, "parameters":
+        {"type": "object", "properties": {"city": {"type": "string"},
+          "days": {"type": ["integer", "null"], "minimum": 1, "maximum": 9},
+          "tags": {"type": "array", "items": {"enum": ["a", "b"]}},
+          "code": {"type": "string", "pattern": "^[A-Z]+$", "minLength": 2, "maxLength": 3},
+          "when": {"type": "object", "properties": {"from-day": {"type": "integer"}}}},
+        "required": ["city"], "additionalProperties": false}}}, {"name": "other"}])";
+  request.chat_template = chat_template;
+  return request;
+}
+
+TEST(GrammarTools, CallsInTheModelsOwnSpellingKeepToTheirSchemas) {
+  for (const OwnCase& c : own_cases()) {
+    GrammarRequest request = own_request(c.chat_template);
+    const auto in_text = matcher_of(Grammar::compile(test_vocabulary(), request));
+    request.must_call = true;
+    const auto alone = matcher_of(Grammar::compile(test_vocabulary(), request));
+    for (const char* call : c.good) {
+      const std::string text = std::string(c.open) + call + c.close;
+      EXPECT_TRUE(allows(*alone, text)) << text;
+      EXPECT_TRUE(allows(*in_text, "I look. " + text + " Done.")) << text;
+    }
+    for (const char* call : c.bad) {
+      const std::string text = std::string(c.open) + call + c.close;
+      EXPECT_FALSE(allows(*alone, text)) << text;
+      EXPECT_FALSE(allows(*in_text, "I look. " + text)) << text;
+    }
+    EXPECT_FALSE(allows(*alone, "I look."));
+    EXPECT_TRUE(allows(*in_text, "I look."));
+    const std::string hermes =
+        "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>";
+    EXPECT_FALSE(allows(*alone, hermes));
+    EXPECT_TRUE(allows(*in_text, hermes));
+  }
+}
+
+TEST(GrammarTools, HowManyCallsOfTheModelsOwnSpelling) {
+  const std::string gemma = "<|tool_call>call:other{}<tool_call|>";
+  const std::string list = "<|tool_call_start|>[other(), other()]<|tool_call_end|>";
+  for (const bool single : {false, true}) {
+    for (const bool must_call : {false, true}) {
+      GrammarRequest request = own_request("<|tool_call>");
+      request.single_call = single;
+      request.must_call = must_call;
+      const auto calls = matcher_of(Grammar::compile(test_vocabulary(), request));
+      EXPECT_TRUE(allows(*calls, gemma));
+      EXPECT_EQ(allows(*calls, gemma + gemma), !single);
+      request.chat_template = "<|tool_call_start|>";
+      EXPECT_EQ(allows(*matcher_of(Grammar::compile(test_vocabulary(), request)), list), !single);
+    }
+  }
+}
+
+TEST(GrammarTools, NamesThatTheOwnSpellingCannotWrite) {
+  GrammarRequest request;
+  request.tools = R"([{"name": "f", "parameters": {"properties": {"a=b": {}}}}])";
+  request.chat_template = "<|tool_call_start|>";
+  auto made = Grammar::compile(test_vocabulary(), request);
+  ASSERT_FALSE(made.is_ok());
+  EXPECT_EQ(made.status().text(),
+            "tools[0].parameters.properties.a=b has a name that this model's calls cannot spell");
+  request.chat_template = "<|tool_call>";  // which has quotes for it
+  request.must_call = true;
+  const auto calls = matcher_of(Grammar::compile(test_vocabulary(), request));
+  EXPECT_TRUE(allows(*calls, "<|tool_call>call:f{<|\"|>a=b<|\"|>:1}<tool_call|>"));
+  request.tools = R"([{"name": "f{"}])";
+  made = Grammar::compile(test_vocabulary(), request);
+  ASSERT_FALSE(made.is_ok());
+  EXPECT_EQ(made.status().text(), "tools[0] has a name that this model's calls cannot spell");
+}
+
+TEST(GrammarTools, ArgumentsAreAnObjectWhateverTheSchemaSays) {
+  GrammarRequest request;
+  request.tools = R"([{"name": "f", "parameters": {"title": "Anything"}}])";
+  request.must_call = true;
+  const auto calls = matcher_of(Grammar::compile(test_vocabulary(), request));
+  EXPECT_TRUE(
+      allows(*calls, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+  EXPECT_FALSE(
+      allows(*calls, "<tool_call>\n{\"name\": \"f\", \"arguments\": \"a\"}\n</tool_call>"));
 }
 
 TEST(GrammarTools, TextOfASchemaOrCalls) {

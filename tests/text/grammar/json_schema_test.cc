@@ -195,6 +195,38 @@ TEST(GrammarSchema, ReferencesBelongToTheResourceAroundThem) {
         {R"({"v":2})"}}});
 }
 
+TEST(GrammarSchema, MembersThatDependOnOthers) {
+  expect_texts(kSchema,
+               {{R"({"properties": {"a": {}, "b": {}, "c": {}},
+           "dependentRequired": {"c": ["a"], "a": ["b"]}})",
+                 {R"({})", R"({"b":1})", R"({"a":1,"b":1})", R"({"a":1,"b":1,"c":1})"},
+                 {R"({"a":1})", R"({"c":1})", R"({"b":1,"c":1})", R"({"a":1,"c":1})"}},
+                // A member that nobody names comes where another one asks for it, and then alone.
+                {R"({"properties": {"a": {}}, "dependentRequired": {"a": ["z"], "q": ["a"]}})",
+                 {R"({})", R"({"a":1,"z":1})"},
+                 {R"({"a":1})", R"({"z":1})", R"({"a":1,"q":1,"z":1})"}},
+                {R"({"properties": {"n": {"type": "integer"}, "m": {}}, "required": ["n"],
+           "dependentSchemas": {"m": {"properties": {"n": {"minimum": 5}}}}})",
+                 {R"({"n":1})", R"({"n":5,"m":0})"},
+                 {R"({"n":1,"m":0})"}},
+                {R"({"type": ["object", "string"], "dependentSchemas": {"a": false}})",
+                 {R"("x")", R"({"b":1})"},
+                 {R"({"a":1})"}},
+                {R"({"dependencies": {"a": ["b"], "c": {"required": ["d"]}},
+           "additionalProperties": {"type": "integer"}})",
+                 {R"({"x":1})", R"({"a":1,"b":1})", R"({"c":1,"d":2,"x":3})"},
+                 {R"({"a":1})", R"({"a":1,"b":null})", R"({"c":1})"}},
+                {R"({"$ref": "#/$defs/n", "$defs": {"n": {
+           "properties": {"a": {}, "b": {}, "c": {"$ref": "#/$defs/n"}},
+           "dependentRequired": {"a": ["b"]}, "dependentSchemas": {"c": {"$ref": "#/$defs/n"}}}}})",
+                 {R"({"c":{"c":{"a":1,"b":2}}})"},
+                 {R"({"c":{"c":{"a":1}}})"}}});
+  std::string many = R"({"properties": {"a": {}}, "dependentRequired": {"m0": ["a"])";
+  for (int i = 1; i < 7; ++i) many += ", \"m" + std::to_string(i) + "\": [\"a\"]";
+  EXPECT_EQ(refused_schema(many + "}}"),
+            "schema.dependentRequired.m6 is one dependency of members more than 6 in one object");
+}
+
 TEST(GrammarSchema, WhatCannotBeEnforcedIsRefusedByItsPlace) {
   EXPECT_EQ(refused_schema(R"({"properties": {"a": {"not": {"type": "null"}}}})"),
             "schema.properties.a.not cannot be enforced while a text is written");

@@ -57,7 +57,7 @@ def streamed(client, **request):
     return content, name, arguments, reason
 
 
-@pytest.mark.parametrize("model", ["tiny-qwen3-q8_0.gguf", SMOLLM2], ids=["fixture", "SmolLM2"])
+@pytest.mark.parametrize("model", ["tiny-qwen3-q8_0.gguf", "tiny-qwen35-q8_0.gguf", SMOLLM2], ids=["fixture", "qwen35", "SmolLM2"])
 def test_a_loop_of_calls_is_one_text_on_all_ways(model):
     if isinstance(model, pathlib.Path) and not model.exists():
         pytest.skip("skipped: SmolLM2 is not here; tools/models/fetch.sh smollm2-135m fetches it")

@@ -9,7 +9,7 @@ library=$build/bundled/libsharpi.so.1
 [[ -e $library ]] || { echo "there is no $library: build the target sharpi_bundled"; exit 1; }
 
 [[ -x $build/wheel-env/bin/pip ]] || python3 -m venv "$build/wheel-env"
-rm -rf "$build/dist"
+rm -f "$build"/dist/sharpi-*.whl
 SHARPI_WHEEL_LIBRARY=$(realpath "$library") "$build/wheel-env/bin/pip" wheel --quiet \
   --disable-pip-version-check --no-deps --wheel-dir "$build/dist" bindings/python
 ls "$build"/dist/*.whl

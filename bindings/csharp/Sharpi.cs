@@ -3,6 +3,7 @@
 // .NET and for Mono (C# 7.0 and later, compiled with -unsafe). The header is the manual: what a
 // name means is said there. libsharpi's tests hold this file against the header, so it does not go
 // stale.
+#pragma warning disable 1591 // what the names mean is said in the header
 using System;
 using System.Runtime.InteropServices;
 
@@ -322,9 +323,14 @@ namespace LibSharpi
 
     public static unsafe class Sharpi
     {
+#if SHARPI_PACKAGE
+        // The package brings libsharpi.so or sharpi.dll; .NET and Mono complete the name.
+        public const string Library = "sharpi";
+#else
         // Searched as ld.so does; NativeLibrary.SetDllImportResolver (.NET) or <dllmap> (Mono)
         // choose another file.
         public const string Library = "libsharpi.so.1";
+#endif
 
         public const int
             SHARPI_OK = 0, SHARPI_E_INVALID_ARGUMENT = -1, SHARPI_E_OUT_OF_MEMORY = -2,

@@ -1,3 +1,3 @@
-module example/generate
+module sharpi
 
-go 1.17
+go 1.18

@@ -24,7 +24,10 @@ case $language in
     for edition in 2021 2024; do
       "$rustc" --edition "$edition" --crate-name known - -o "$work/known" <<< 'fn main() {}' 2> "$work/log" ||
         { grep -q "$edition" "$work/log" && echo "this rustc does not know edition $edition" && continue; }
-      "$rustc" --edition "$edition" -D warnings -O "$examples/rust/main.rs" -o "$work/generate"
+      "$rustc" --edition "$edition" -D warnings -O --crate-type rlib --crate-name sharpi_sys \
+        "$examples/rust/sharpi-sys/src/lib.rs" -o "$work/libsharpi_sys.rlib"
+      "$rustc" --edition "$edition" -D warnings -O --extern "sharpi_sys=$work/libsharpi_sys.rlib" \
+        "$examples/rust/sharpi-sys/examples/generate.rs" -o "$work/generate"
       "$rustc" --edition "$edition" -D warnings "$here/layout.rs" -o "$work/layout"
     done
     run=("$work/generate") layout=("$work/layout") kinds='.'
@@ -33,7 +36,8 @@ case $language in
     need golang-go go version
     export PKG_CONFIG_PATH="$prefix/$libdir/pkgconfig" CGO_ENABLED=1 CC=$cc
     export GOCACHE="$work/cache" GOPATH="$work/path" GOPROXY=off GOFLAGS=-buildvcs=false
-    (cd "$examples/go" && go vet . && go build -o "$work/generate" .)
+    (cd "$examples/go" && go vet -tags sharpi_system ./... &&
+      go build -tags sharpi_system -o "$work/generate" ./examples/generate)
     (cd "$here/go" && go build -o "$work/layout" .)
     # cgo takes functions and constants from the header itself; the structs' layout is compared.
     run=("$work/generate") layout=("$work/layout") kinds='^(struct|field) '
@@ -41,7 +45,7 @@ case $language in
   csharp)
     need mono-mcs mcs --version
     need mono-runtime mono --version
-    mcs -unsafe -warnaserror -out:"$work/generate.exe" "$examples"/csharp/*.cs
+    mcs -unsafe -warnaserror -out:"$work/generate.exe" "$examples"/csharp/{Sharpi,examples/Generate}.cs
     mcs -unsafe -warnaserror -out:"$work/layout.exe" "$examples/csharp/Sharpi.cs" "$here/Layout.cs"
     run=(mono "$work/generate.exe") layout=(mono "$work/layout.exe") kinds='.'
     ;;

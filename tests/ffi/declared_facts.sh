@@ -52,7 +52,7 @@ rust() {
 }
 csharp() {
   # An @ lets a keyword be a name.
-  sed -E 's#//.*##; s/@//g; s/^ *\[.*\]( |$)/ /' "$file" | tr '\n' ' ' |
+  sed -E '/^#/d; s#//.*##; s/@//g; s/^ *\[.*\]( |$)/ /' "$file" | tr '\n' ' ' |
     sed -E 's/[[:space:]]+/ /g; s/[;{}]/&\n/g' | sed -E 's/^ +//' | awk '
     function type(t) { gsub(/^ +| +$/, "", t); return t ~ /\*/ ? "*" : t }
     function signature(what, text,   name, list, result, n, i, line) {

@@ -7,7 +7,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 examples=$1 header=$2 cc=$3 work=$4
 rm -rf "$work"
 mkdir -p "$work/include" "$work/facts"
-rust=$examples/rust/sharpi.rs csharp=$examples/csharp/Sharpi.cs
+rust=$examples/rust/sharpi-sys/src/lib.rs csharp=$examples/csharp/Sharpi.cs
 failed=0
 
 expect_failure() {  # name, language, file, header, its facts

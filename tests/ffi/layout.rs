@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-//! Prints what sharpi.rs assumes of the ABI, in the form of header_facts.sh. Does not compile
+//! Prints what sharpi-sys assumes of the ABI, in the form of header_facts.sh. Does not compile
 //! unless its handles may go to other threads, and those that calls may share may be shared.
-#[path = "../../bindings/rust/sharpi.rs"]
+#[path = "../../bindings/rust/sharpi-sys/src/lib.rs"]
 mod sharpi;
 
 fn goes_to_threads<T: Send>() {}

@@ -60,6 +60,8 @@ tag=$(sed -E 's/.*-(manylinux_[0-9_]+_x86_64)\.whl/\1/' <<< "${wheel##*/}")
 "$bin/python" -m auditwheel show "$wheel" | tr '\n' ' ' | grep -q "following platform tag: \"$tag\"" ||
   { "$bin/python" -m auditwheel show "$wheel"; echo "the wheel is tagged $tag"; exit 1; }
 
+tools/dist/glibc_floor.sh "$tree/$folder/bundled/libsharpi.so.1"
+
 mkdir "$empty/folder"
 run_version() {  # version, python
   local at="$tree/$folder/wheel-python$1" ours=("$wheel")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Plans and loads a GGUF model, reads a prompt and prints what follows, greedily:
-//     mcs -unsafe -out:generate.exe Program.cs Sharpi.cs && mono generate.exe MODEL PROMPT [TOKENS]
+//     mcs -unsafe -out:generate.exe Generate.cs ../Sharpi.cs
+//     mono generate.exe MODEL PROMPT [TOKENS]
 // With .NET, a project file with <AllowUnsafeBlocks>true</AllowUnsafeBlocks> builds the same files.
 using System;
 using System.Runtime.InteropServices;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! sharpi.h for Rust, declaration by declaration: every struct, constant, callback and function,
-//! and a loader that opens the library at run time. No crate is needed; Rust 1.56 and later,
-//! editions 2021 and 2024. The header is the manual: what a name means is said there. `layout()`
-//! prints what this file assumes of the ABI; libsharpi's tests hold it against the header, so this
-//! file does not go stale.
+//! and a loader that opens the library at run time. It is the crate sharpi-sys, and may be copied
+//! into a program as a module: it needs no other crate. Rust 1.63 and later, editions 2021 and
+//! 2024. The header is the manual: what a name means is said there. `layout()` prints what this
+//! file assumes of the ABI; libsharpi's tests hold it against the header, so this file does not go
+//! stale.
 #![allow(non_camel_case_types, dead_code, clippy::too_many_arguments)]
 #![warn(unsafe_op_in_unsafe_fn)]
 
@@ -110,6 +111,12 @@ macro_rules! functions {
                     },)*
                 })
             }
+            /// Opens the file that the environment variable SHARPI_LIBRARY names; without it the
+            /// one beside the program; else this crate's own; else the system's. Where the file
+            /// is there and cannot be opened, that is the error: no other is tried.
+            pub fn find() -> Result<Library, String> {
+                Library::open(&path_of_library())
+            }
         }
         fn print_functions() {
             $(println!("function {} {}({})", stringify!($name), <$result as Kind>::KIND,
@@ -130,6 +137,18 @@ imports! { _ =>
     fn dlerror() -> *const c_char;
 }
 const RTLD_NOW: c_int = 2;
+
+const FILE: &str = "libsharpi.so.1";
+
+fn path_of_library() -> String {
+    if let Ok(named) = std::env::var("SHARPI_LIBRARY") {
+        return named;
+    }
+    let beside = std::env::current_exe().ok().and_then(|p| Some(p.parent()?.join(FILE)));
+    let own = option_env!("SHARPI_BUNDLED").map(std::path::PathBuf::from);
+    let found = beside.into_iter().chain(own).find(|p| p.is_file());
+    found.map_or(FILE.into(), |p| p.to_string_lossy().into_owned())
+}
 
 fn last_dl_error() -> String {
     let text = unsafe { dlerror() };

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Plans and loads a GGUF model, reads a prompt and prints what follows, greedily:
-//!     rustc --edition 2021 -O main.rs -o generate && ./generate MODEL.gguf PROMPT [TOKENS]
-//! The library is opened at run time: SHARPI_LIBRARY names it, else libsharpi.so.1 is searched.
-mod sharpi;
-
-use sharpi::*;
+//!     cargo run --release -p sharpi-sys --example generate MODEL.gguf PROMPT [TOKENS]
+//! The library is opened at run time: Library::find() says where it is looked for.
+use sharpi_sys::*;
 use std::ffi::{c_void, CString};
 use std::io::Write;
 use std::mem::{size_of, MaybeUninit};
@@ -157,8 +155,7 @@ fn generate(
 }
 
 fn run(args: &[String]) -> Result<(), String> {
-    let file = std::env::var("SHARPI_LIBRARY").unwrap_or_else(|_| "libsharpi.so.1".into());
-    let lib = Library::open(&file)?;
+    let lib = Library::find()?;
     let version = unsafe { (lib.sharpi_version)() };
     println!("library: {}.{}", version / 10000, version / 100 % 100);
     let model = open_model(&lib, &args[1])?;

@@ -4,20 +4,14 @@
 #include <atomic>
 #include <chrono>
 
+#include "base/cpu_relax.h"
+
 namespace sharpi::cuda {
 namespace {
 
 /// A GPU that sends nothing for so long is asked whether it still runs.
 constexpr auto kPatience = std::chrono::seconds(2);
 constexpr uint32_t kPollsPerClock = 4096;
-
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
 
 }  // namespace
 
@@ -72,7 +66,7 @@ bool GraphLine::wait_for(uint32_t number) {
   };
   auto asked = std::chrono::steady_clock::now();
   for (uint32_t n = 1; !arrived(); ++n) {
-    if (!slots_.copy_piece()) relax();
+    if (!slots_.copy_piece()) cpu_relax();
     if (n % kPollsPerClock != 0) continue;
     if (std::chrono::steady_clock::now() - asked < kPatience) continue;
     asked = std::chrono::steady_clock::now();

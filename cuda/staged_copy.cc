@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "base/checked.h"
-#include "base/control_groups.h"
 #include "base/no_throw.h"
 #include "cuda/weight_matrix.h"
+#include "os/processors.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -52,7 +52,7 @@ Result<std::unique_ptr<StagedCopy>> StagedCopy::create(const Device& device,
   std::unique_ptr<StagedCopy> c(new StagedCopy());
   c->device_ = &device;
   c->shape_ = shape;
-  const uint32_t n_cpus = usable_cpus();
+  const uint32_t n_cpus = os::usable_cpus();
   c->shape_.n_threads = std::min(shape.n_threads, std::max(1u, n_cpus * 3 / 4));
   SHARPI_TRY_ASSIGN(c->pool_, ThreadPool::create(c->shape_.n_threads));
   SHARPI_TRY_ASSIGN(c->pinned_, PinnedBuffer::allocate(device, shape.bytes(), what));

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/control_groups.h"
 #include "cuda/kernels/moe/gather_experts.h"
+#include "os/processors.h"
 #include "tier/block_tensors.h"
 
 namespace sharpi::cuda {
@@ -78,7 +78,7 @@ std::vector<MemoryRow> stream_rows(const StreamPlan& plan, uint32_t device) {
 Result<std::unique_ptr<WeightStream>> WeightStream::create(const Device& device, StreamPlan plan) {
   std::unique_ptr<WeightStream> s(new WeightStream());
   s->device_ = &device;
-  const uint32_t n_cpus = usable_cpus();
+  const uint32_t n_cpus = os::usable_cpus();
   plan.copy.n_threads = std::min(plan.copy.n_threads, std::max(1u, n_cpus * 3 / 4));
   s->plan_ = std::move(plan);
   SHARPI_TRY_ASSIGN(

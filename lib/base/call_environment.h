@@ -4,6 +4,8 @@
 
 #include <cfenv>
 
+#include "os/threads.h"
+
 namespace sharpi {
 
 /// While it lives, the thread computes as the library's tests do and cannot be cancelled. A host
@@ -19,7 +21,7 @@ class CallEnvironment {
 
  private:
   std::fenv_t arithmetic_;
-  int cancel_state_ = 0;
+  os::NoCancellation whole_;
 };
 
 }  // namespace sharpi

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "base/host_info.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 
-#include "base/host_memory.h"
 #include "base/memory.h"
+#include "os/host_memory.h"
+#include "os/processors.h"
+#include "os/random.h"
 
 namespace sharpi {
 
 uint64_t host_free_bytes() {
-  return host_memory("", system_memory()).free;
+  return os::host_memory("", os::system_memory()).free;
 }
 
 uint64_t host_total_bytes() {
-  return host_memory("", system_memory()).total;
+  return os::host_memory("", os::system_memory()).total;
 }
 
 uint64_t host_random() {
   uint64_t number = UINT64_MAX;
   while (number == UINT64_MAX) {
-    if (getrandom(&number, sizeof number, 0) == sizeof number) continue;
+    if (os::random_bytes(&number, sizeof number)) continue;
     // Only a sandbox that forbids the call comes here.
     static std::atomic<uint64_t> calls{0};
     const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -34,14 +33,7 @@ uint64_t host_random() {
 }
 
 std::string host_cpu_name() {
-  std::ifstream in("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(in, line)) {
-    if (line.compare(0, 10, "model name") != 0) continue;
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "CPU";
+  return os::cpu_name();
 }
 
 Result<double> measure_read_bandwidth(ThreadPool& pool) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "os/file.h"
 
 namespace sharpi {
 
@@ -41,18 +42,13 @@ class FileMapping {
 class InputFile {
  public:
   InputFile() = default;
-  /// kNotFound if there is no such file, kIo otherwise; errno is the native code.
+  /// kNotFound if there is no such file, kIo otherwise; the system's error number is the native
+  /// code.
   static Result<InputFile> open(const std::string& path);
-  ~InputFile() { reset(); }
-  InputFile(InputFile&& o) noexcept { swap(o); }
-  InputFile& operator=(InputFile&& o) noexcept {
-    swap(o);
-    return *this;
-  }
 
-  bool is_open() const { return fd_ >= 0; }
-  uint64_t bytes() const { return bytes_; }       // at open()
-  int64_t mtime_ns() const { return mtime_ns_; }  // at open(), since 1970
+  bool is_open() const { return file_.is_open(); }
+  uint64_t bytes() const { return facts_.bytes; }       // at open()
+  int64_t mtime_ns() const { return facts_.mtime_ns; }  // at open(), since 1970
   /// Copies [at, at + bytes). kMismatch if the file ends before that by now, kIo if the system
   /// refuses. Pre: the range lies within bytes().
   Status read(uint64_t at, void* out, uint64_t bytes) const;
@@ -68,17 +64,10 @@ class InputFile {
   /// Makes a range of a mapping of this file present; returns when it is. kMismatch if the file
   /// ends before that by now. Pre: the range lies within the mapping.
   Status page_in(const FileMapping& mapping, uint64_t at, uint64_t bytes) const;
-  void reset() noexcept;
 
  private:
-  void swap(InputFile& o) noexcept {
-    std::swap(bytes_, o.bytes_);
-    std::swap(mtime_ns_, o.mtime_ns_);
-    std::swap(fd_, o.fd_);
-  }
-  uint64_t bytes_ = 0;
-  int64_t mtime_ns_ = 0;
-  int fd_ = -1;
+  os::File file_;
+  os::File::Facts facts_;
 };
 
 }  // namespace sharpi

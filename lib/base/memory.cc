@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/memory.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cinttypes>
 #include <cstdlib>
@@ -11,18 +8,17 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "base/pages.h"
+#include "base/out_of_memory.h"
+#include "os/pages.h"
 
 namespace sharpi {
 namespace {
-
-using namespace pages;
 
 constexpr uint64_t kHugeFrom = uint64_t{4} << 20;
 constexpr uint64_t kSmallAlignment = 64;
 
 constexpr uint64_t alignment_of(uint64_t bytes) {
-  return bytes >= kHugeFrom ? kHugePage : kSmallAlignment;
+  return bytes >= kHugeFrom ? os::kHugePage : kSmallAlignment;
 }
 
 std::byte* take_block(const HostAllocator& host, uint64_t bytes) {
@@ -30,7 +26,8 @@ std::byte* take_block(const HostAllocator& host, uint64_t bytes) {
     return static_cast<std::byte*>(host.allocate(host.user, bytes, alignment_of(bytes)));
   }
   if (bytes >= kHugeFrom) {
-    return map_huge_aligned(round_up(bytes, kPage), PROT_READ | PROT_WRITE, 0);
+    int error = 0;
+    return os::map_pages(round_up(bytes, os::page_size()), os::Access::kReadWrite, &error);
   }
   const uint64_t rounded = round_up(bytes, kSmallAlignment);
   void* p = std::aligned_alloc(kSmallAlignment, rounded);
@@ -42,7 +39,7 @@ void free_block(const HostAllocator& host, std::byte* p, uint64_t bytes) {
   if (host.allocate != nullptr) {
     host.release(host.user, p, bytes);
   } else if (bytes >= kHugeFrom) {
-    munmap(p, round_up(bytes, kPage));
+    os::unmap_pages(p, round_up(bytes, os::page_size()));
   } else {
     std::free(p);
   }

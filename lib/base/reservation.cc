@@ -1,33 +1,26 @@
 // SPDX-License-Identifier: MIT
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/memory.h"
 #include "base/no_throw.h"
-#include "base/pages.h"
+#include "base/out_of_memory.h"
 #include "base/poison.h"
 #include "base/shared_pages.h"
+#include "os/pages.h"
 
 namespace sharpi {
 namespace {
 
-using namespace pages;
-
 constexpr uint64_t kMoved = uint64_t{1} << 20;  // moved at a time: no more is there twice
 
 uint64_t page_floor(uint64_t bytes) {
-  return bytes / kPage * kPage;
-}
-
-/// Addresses without memory.
-void map_nothing(std::byte* p, uint64_t bytes) {
-  if (bytes == 0) return;
-  mmap(p, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  return bytes / os::page_size() * os::page_size();
 }
 
 }  // namespace
@@ -55,9 +48,10 @@ Result<Reservation> Reservation::reserve(MemoryMeter& meter, uint64_t bytes, con
   if (!meter.admit(0)) return out_of_memory(what, rounded, ENOMEM, meter);
   if (rounded == 0) return range;
   range.prefix_ = new Prefix();
-  range.data_ = map_huge_aligned(rounded, PROT_NONE, MAP_NORESERVE);
+  int error = 0;
+  range.data_ = os::map_pages(rounded, os::Access::kNone, &error);
   if (range.data_ == nullptr) {
-    return Status::native_error(Code::kOutOfMemory, errno,
+    return Status::native_error(Code::kOutOfMemory, error,
                                 "there is no address space for %s: %" PRIu64 " bytes are needed",
                                 what, rounded);
   }
@@ -76,11 +70,11 @@ Status Reservation::commit(uint64_t bytes) {
   if (wanted <= committed_) return Status::ok();
   std::byte* fresh = data_ + committed_;
   const uint64_t grow = wanted - committed_;
-  int error = mprotect(fresh, grow, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
-  if (error == 0) error = populate(fresh, grow);
+  int error = os::protect_pages(fresh, grow, os::Access::kReadWrite);
+  if (error == 0) error = os::populate_pages(fresh, grow);
   if (error == 0 && !meter_->admit(grow)) error = ENOMEM;
   if (error != 0) {
-    release_pages(fresh, grow);
+    os::release_pages(fresh, grow);
     return out_of_memory(what_, grow, error, *meter_);
   }
   committed_ = wanted;
@@ -93,8 +87,8 @@ void Reservation::decommit(uint64_t bytes) noexcept {
   if (kept >= committed_) return;
   unpoison(data_ + kept, committed_ - kept);  // the system may give the addresses to others
   const uint64_t before = private_bytes(), shared_end = std::max(kept, prefix_->end());
-  map_nothing(data_ + kept, shared_end - kept);
-  release_pages(data_ + shared_end, committed_ - shared_end);
+  os::clear_mapping(data_ + kept, shared_end - kept);
+  os::release_pages(data_ + shared_end, committed_ - shared_end);
   forget_pages(kept);
   committed_ = kept;
   meter_->retire(before - private_bytes());
@@ -103,7 +97,7 @@ void Reservation::decommit(uint64_t bytes) noexcept {
 void Reservation::reset() noexcept {
   if (data_ != nullptr) {
     unpoison(data_, committed_);
-    munmap(data_, reserved_);
+    os::unmap_pages(data_, reserved_);
     meter_->retire(private_bytes());
     forget_pages(0);
     data_ = nullptr;
@@ -157,8 +151,8 @@ Status Reservation::make_shared(uint64_t bytes, const std::function<void(uint64_
   const std::lock_guard<std::mutex> lock(prefix_->mutex);
   Prefix& prefix = *prefix_;
   const uint64_t there = std::min(bytes, prefix.end());
-  if (there > prefix.locked && mprotect(data_, there, PROT_READ) != 0)
-    return out_of_memory(what_, 0, errno, *meter_);
+  const int kept = there > prefix.locked ? os::protect_pages(data_, there, os::Access::kRead) : 0;
+  if (kept != 0) return out_of_memory(what_, 0, kept, *meter_);
   prefix.locked = std::max(prefix.locked, there);
   if (bytes <= there) return Status::ok();
   SHARPI_TRY_ASSIGN(std::shared_ptr<SharedPages> pages,
@@ -203,7 +197,7 @@ Status Reservation::share_from(const Reservation& other, uint64_t bytes) {
       return p.pages->map(data_, p.begin(), end);
     });
     if (mapped.is_ok()) continue;
-    map_nothing(data_, end);
+    os::clear_mapping(data_, end);
     forget_pages(0);
     return mapped;
   }
@@ -234,8 +228,9 @@ Status Reservation::own(uint64_t from, uint64_t live) {
   for (size_t i = prefix_->pieces.size(); i-- > 0 && prefix_->end() > copied_from;)
     SHARPI_TRY(make_private(i, std::max(copied_from, prefix_->pieces[i].begin()), live));
   const uint64_t alone = std::min(prefix_->end(), prefix_->locked);
-  if (alone > first && mprotect(data_ + first, alone - first, PROT_READ | PROT_WRITE) != 0)
-    return out_of_memory(what_, 0, errno, *meter_);
+  const int opened =
+      alone > first ? os::protect_pages(data_ + first, alone - first, os::Access::kReadWrite) : 0;
+  if (opened != 0) return out_of_memory(what_, 0, opened, *meter_);
   prefix_->locked = first;
   return Status::ok();
 }
@@ -246,17 +241,17 @@ Status Reservation::make_private(size_t piece, uint64_t from, uint64_t live) {
   Prefix::Piece& p = prefix_->pieces[piece];
   while (p.end > from) {
     const uint64_t at = std::max(from, p.end > kMoved ? p.end - kMoved : 0), n = p.end - at;
-    void* fresh = mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    int error = fresh == MAP_FAILED ? errno : populate(static_cast<std::byte*>(fresh), n);
+    int error = 0;
+    std::byte* fresh = os::map_spare(n, &error);
     if (error == 0 && !meter_->admit(n)) error = ENOMEM;
     if (error != 0) {
-      if (fresh != MAP_FAILED) munmap(fresh, n);
+      if (fresh != nullptr) os::unmap_pages(fresh, n);
       return out_of_memory(what_, n, error, *meter_);
     }
     if (at < live) std::memcpy(fresh, data_ + at, std::min(n, live - at));
-    if (mremap(fresh, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, data_ + at) == MAP_FAILED) {
-      error = errno;
-      munmap(fresh, n);
+    error = os::move_pages(fresh, n, data_ + at);
+    if (error != 0) {
+      os::unmap_pages(fresh, n);
       meter_->retire(n);
       return out_of_memory(what_, n, error, *meter_);
     }

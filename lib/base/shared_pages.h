@@ -4,9 +4,6 @@
 // Thread rule: serialises itself; users may be on different threads.
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +11,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "os/pages.h"
 
 namespace sharpi {
 
@@ -48,14 +46,12 @@ class SharedPages {
               std::function<void(uint64_t)> on_free)
       : meter_(&meter), what_(what), on_free_(std::move(on_free)), begin_(begin), end_(begin) {}
   uint64_t drop_from(uint64_t end) noexcept;
-  void punch(uint64_t end, uint64_t bytes) const noexcept;
   void give_back_from(uint64_t end) noexcept;
   MemoryMeter* meter_;
   const char* what_;
   std::function<void(uint64_t)> on_free_;
-  int file_ = -1;
-  pid_t process_ = getpid();  // a child that was forked maps the same file, which is its parent's
-  uint64_t begin_, end_;      // of the range's bytes; pages are there up to end_
+  os::SharedMemory memory_;
+  uint64_t begin_, end_;  // of the range's bytes; pages are there up to end_
   mutable std::mutex mutex_;
   std::vector<uint64_t> ends_;  // of the users
 };

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "base/thread_pool.h"
 
-#include <linux/futex.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <chrono>
-#include <climits>
 #include <mutex>
 #include <vector>
 
-#include "base/control_groups.h"
+#include "base/cpu_relax.h"
+#include "os/processors.h"
+#include "os/threads.h"
 
 namespace sharpi {
 namespace {
@@ -23,24 +18,6 @@ constexpr uint32_t kMaxThreads = 1024;
 // microseconds), far shorter than a scheduler tick.
 constexpr auto kSpinTime = std::chrono::microseconds(50);
 constexpr int kPausesPerClockRead = 16;
-
-inline void cpu_relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
-
-// The kernel compares the word again under its own lock, so a wake between our check and the wait
-// is never lost. A spurious return is fine: every caller re-checks in a loop.
-void futex_wait(std::atomic<uint32_t>& word, uint32_t expected) {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
-}
-void futex_wake(std::atomic<uint32_t>& word, uint32_t n) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n > INT_MAX ? INT_MAX : static_cast<int>(n),
-          nullptr, nullptr, 0);
-}
 
 /// Waits a bounded time for done() with pause instructions; true if it came true.
 template <class Done>
@@ -82,8 +59,8 @@ struct ThreadPool::Impl {
   std::atomic<uint32_t> caller_sleeps{0};  // futex of the sleeping caller
   alignas(64) std::mutex region_mutex;
   std::chrono::nanoseconds spin{0};
-  std::vector<pthread_t> workers;
-  pid_t process = getpid();  // that has them
+  std::vector<os::Thread> workers;
+  int64_t process = os::process_id();  // that has them
 
   uint32_t work();
   void worker_loop();
@@ -114,7 +91,7 @@ void ThreadPool::Impl::worker_loop() {
     const auto changed = [&] { return epoch.load(std::memory_order_acquire) != seen; };
     if (!spin_until(changed, spin)) {
       n_sleeping.fetch_add(1, std::memory_order_seq_cst);
-      while (epoch.load(std::memory_order_seq_cst) == seen) futex_wait(epoch, seen);
+      while (epoch.load(std::memory_order_seq_cst) == seen) os::wait_while(epoch, seen);
       n_sleeping.fetch_sub(1, std::memory_order_relaxed);
     }
     seen = epoch.load(std::memory_order_acquire);
@@ -127,7 +104,7 @@ void ThreadPool::Impl::worker_loop() {
 /// missed, and finds work in the next region. A region does without it.
 void ThreadPool::Impl::announce(uint32_t max_wake) {
   epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  if (n_sleeping.load(std::memory_order_relaxed) != 0) futex_wake(epoch, max_wake);
+  if (n_sleeping.load(std::memory_order_relaxed) != 0) os::wake(epoch, max_wake);
 }
 
 /// After n_run tasks of a worker.
@@ -139,7 +116,7 @@ void ThreadPool::Impl::finish(uint32_t n_run) {
   // finished, or this thread sees it asleep.
   if (caller_sleeps.load(std::memory_order_seq_cst) == 0) return;
   caller_sleeps.store(0, std::memory_order_seq_cst);
-  futex_wake(caller_sleeps, 1);
+  os::wake(caller_sleeps, 1);
 }
 
 void ThreadPool::Impl::wait_for_workers() {
@@ -150,13 +127,13 @@ void ThreadPool::Impl::wait_for_workers() {
   for (;;) {
     caller_sleeps.store(1, std::memory_order_seq_cst);
     if (static_cast<uint32_t>(state.load(std::memory_order_seq_cst)) == 0) break;
-    futex_wait(caller_sleeps, 1);
+    os::wait_while(caller_sleeps, 1);
   }
   caller_sleeps.store(0, std::memory_order_relaxed);
 }
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
-  const uint32_t n_cpus = usable_cpus();
+  const uint32_t n_cpus = os::usable_cpus();
   if (n_threads == 0) n_threads = n_cpus < kMaxThreads ? n_cpus : kMaxThreads;
   if (n_threads > kMaxThreads) {
     return Status::error(Code::kInvalidArgument, "n_threads %u exceeds the limit of %u", n_threads,
@@ -168,24 +145,13 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
   impl.spin = n_threads <= n_cpus ? kSpinTime : std::chrono::microseconds(0);
   impl.workers.reserve(n_threads - 1);
 
-  // The host's signal handlers must not run on our threads: workers inherit a full mask.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   int rc = 0;
   for (uint32_t i = 1; i < n_threads && rc == 0; ++i) {
-    pthread_t thread;
-    const auto entry = [](void* p) -> void* {
-      static_cast<Impl*>(p)->worker_loop();
-      return nullptr;
-    };
-    rc = pthread_create(&thread, nullptr, entry, &impl);
-    if (rc == 0) {
-      pthread_setname_np(thread, "sharpi-worker");
-      impl.workers.push_back(thread);
-    }
+    const auto entry = [](void* p) { static_cast<Impl*>(p)->worker_loop(); };
+    os::Thread thread;
+    rc = thread.start(entry, &impl, "sharpi-worker");
+    if (rc == 0) impl.workers.push_back(thread);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (rc != 0) {
     return Status::native_error(Code::kOutOfMemory, rc, "cannot start worker thread %zu of %u",
                                 impl.workers.size() + 1, n_threads - 1);
@@ -196,12 +162,12 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
 ThreadPool::ThreadPool(uint32_t n_threads) : n_threads_(n_threads), impl_(new Impl) {}
 
 ThreadPool::~ThreadPool() {
-  if (getpid() != impl_->process) return;  // a child has no copy of the threads
+  if (os::process_id() != impl_->process) return;  // a child has no copy of the threads
   impl_->stop.store(true, std::memory_order_release);
   // Whoever is falling asleep sees the new epoch, or is woken.
   impl_->epoch.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake(impl_->epoch, UINT32_MAX);
-  for (const pthread_t thread : impl_->workers) pthread_join(thread, nullptr);
+  os::wake(impl_->epoch, UINT32_MAX);
+  for (const os::Thread& thread : impl_->workers) thread.join();
 }
 
 void ThreadPool::run_raw(uint32_t n_tasks, Call call, void* ctx) {

@@ -14,7 +14,7 @@ namespace sharpi {
 
 class ThreadPool {
  public:
-  /// n_threads counts the calling thread; 0 = as many as usable_cpus() (control_groups.h).
+  /// n_threads counts the calling thread; 0 = as many as usable_cpus() (os/processors.h).
   static Result<std::unique_ptr<ThreadPool>> create(uint32_t n_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

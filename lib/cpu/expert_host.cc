@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cpu_relax.h"
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {
@@ -17,21 +18,13 @@ constexpr uint32_t kFewRows = 8;
 /// finish together. Units of several rows a job go by panels of kPanelUnit weight rows.
 constexpr uint32_t kUnitRows = 8, kJobRows = 128;
 
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#else
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-#endif
-}
-
 /// Waits for done(): short waits with pauses, longer ones leave the CPU to whoever needs it.
 template <class Done>
 void wait_until(Done done) {
   constexpr uint32_t kPauses = 4096;
   for (uint32_t n = 0; !done(); ++n) {
     if (n < kPauses) {
-      relax();
+      cpu_relax();
     } else {
       std::this_thread::yield();
     }

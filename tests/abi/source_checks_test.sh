@@ -10,9 +10,10 @@ failures=0
 
 fresh_tree() {
   rm -rf "$work/tree"
-  mkdir -p "$work/tree"/{lib/{base,gguf,cpu/x86,api},include,examples}
+  mkdir -p "$work/tree"/{lib/{os/linux,base,gguf,cpu/x86,api},include,examples}
   cd "$work/tree"
-  printf '// SPDX-License-Identifier: MIT\n#pragma once\n#include <sys/mman.h>\n' > lib/base/memory.h
+  printf '// SPDX-License-Identifier: MIT\n#pragma once\n#include "os/pages.h"\n' > lib/base/memory.h
+  printf '// SPDX-License-Identifier: MIT\n#include <sys/mman.h>\n' > lib/os/linux/pages.cc
   printf '// SPDX-License-Identifier: MIT\n#include "base/memory.h"\n' > lib/gguf/file.cc
   printf '// SPDX-License-Identifier: MIT\n#include "cpu/tier.h"\n' > lib/api/backends.cc
   printf '// SPDX-License-Identifier: MIT\n#include "gguf/file.h"\n' > lib/cpu/tier.cc
@@ -49,7 +50,11 @@ expect_refusal layers.sh "lacks the name of its layer" lib/gguf/file.cc '#includ
 expect_refusal layers.sh "may not include sharpi.h" lib/gguf/file.cc '#include "sharpi.h"'
 expect_refusal layers.sh "may not include sharpi.h" lib/gguf/file.cc '#include <sharpi.h>'
 expect_refusal layers.sh "belongs to cuda/" lib/cpu/tier.cc '#include <cuda_runtime.h>'
-expect_refusal layers.sh "belongs to lib/base" lib/gguf/file.cc '#include <sys/mman.h>'
+expect_refusal layers.sh "belongs to lib/os" lib/gguf/file.cc '#include <sys/mman.h>'
+expect_refusal layers.sh "belongs to lib/os" lib/base/memory.h '#include <unistd.h>'
+expect_refusal layers.sh "belongs to lib/os" lib/os/pages.h '#include <sys/mman.h>'
+expect_refusal layers.sh "is of one system" lib/base/memory.h '#include "os/linux/pages.h"'
+expect_refusal layers.sh "layer 'os' may not include \"base/memory.h\"" lib/os/linux/pages.cc '#include "base/memory.h"'
 expect_refusal layers.sh "static constructor" lib/gguf/file.cc '#include <iostream>'
 expect_refusal layers.sh "may not see 'cpu'" lib/gguf/CMakeLists.txt 'sharpi_layer(gguf2 SEES cpu SOURCES x.cc)'
 expect_refusal layers.sh "stdint.h and stddef.h only" include/sharpi.h '#include <stdbool.h>'

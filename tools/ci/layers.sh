@@ -8,27 +8,28 @@ cd "$root"
 
 # What each layer may include besides its own headers, lowest layer first.
 declare -A allowed=(
-  [base]=""
-  [gguf]="base"
-  [text]="gguf base"
-  [model]="gguf base"
-  [kv]="model gguf base"
-  [plan]="kv model gguf base"
-  [tier]="plan kv model gguf base"
-  [cpu]="tier plan kv model gguf base"
-  [cuda]="tier plan kv model gguf base"
-  [engine]="tier plan kv model text gguf base"
-  [api]="engine tier plan kv model text gguf base"
+  [os]=""
+  [base]="os"
+  [gguf]="base os"
+  [text]="gguf base os"
+  [model]="gguf base os"
+  [kv]="model gguf base os"
+  [plan]="kv model gguf base os"
+  [tier]="plan kv model gguf base os"
+  [cpu]="tier plan kv model gguf base os"
+  [cuda]="tier plan kv model gguf base os"
+  [engine]="tier plan kv model text gguf base os"
+  [api]="engine tier plan kv model text gguf base os"
 )
 # Layers that speak the public vocabulary (parameter structs, status numbers).
 public_layers="kv plan engine api"
 # The one place that names the backends, so that engine can ask it for a factory.
 backend_files='^lib/api/backends\.(h|cc)$'
 cuda_headers='^(cuda|cublas|cusparse|cufft|curand|nccl|nv|cooperative_groups|cub/|thrust/|mma\.h)'
-# Calls to the operating system live in lib/base; probing the processor includes asking Linux for the
-# use of its tile registers.
-system_files='^lib/cpu/x86/isa_x86\.cc$'
-system_headers='^(sys/|linux/|unistd\.h|fcntl\.h|pthread\.h|sched\.h|signal\.h|csignal|dlfcn\.h|poll\.h)'
+# Calls to the operating system live in the folder of the system that they are made of. Headers of
+# lib/os are for every system, and include none of these either.
+system_files='^lib/os/(linux|windows|darwin)/'
+system_headers='^(sys/|linux/|mach/|windows\.h|unistd\.h|fcntl\.h|pthread\.h|sched\.h|signal\.h|csignal|dlfcn\.h|poll\.h|locale\.h|xlocale\.h|netinet/|arpa/)'
 
 violations=0
 violation() {
@@ -46,7 +47,9 @@ includes_of() {
 
 check_quoted() {  # layer, file, line, name
   local layer=$1 file=$2 line=$3 name=$4 target=${4%%/*}
-  if [[ $name == */* ]]; then
+  if [[ $name =~ ^os/(linux|windows|darwin)/ && ! $file =~ $system_files ]]; then
+    violation "$file:$line: \"$name\" is of one system"
+  elif [[ $name == */* ]]; then
     [[ $target == "$layer" ]] && return
     in_list "$target" "${allowed[$layer]}" && return
     [[ $target =~ ^(cpu|cuda)$ && $file =~ $backend_files ]] && return
@@ -65,8 +68,8 @@ check_angled() {  # layer, file, line, name
       violation "$file:$line: layer '$layer' may not include sharpi.h"
   elif [[ $name =~ $cuda_headers && $layer != cuda ]]; then
     violation "$file:$line: <$name> belongs to cuda/"
-  elif [[ $name =~ $system_headers && $layer != base && ! $file =~ $system_files ]]; then
-    violation "$file:$line: <$name> belongs to lib/base"
+  elif [[ $name =~ $system_headers && ! $file =~ $system_files ]]; then
+    violation "$file:$line: <$name> belongs to lib/os"
   elif [[ $name == iostream ]]; then
     violation "$file:$line: <iostream> brings a static constructor into the host"
   fi

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/dynamic_library.h"
+#include "os/dynamic_library.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -31,7 +31,7 @@ Status cublas_status(cublasStatus_t s, const char* what) {
 /// until the process ends: to destroy a handle waits for the whole device, and ends what another
 /// thread of the host captures on it.
 struct Library {
-  DynamicLibrary file;
+  os::DynamicLibrary file;
   bool found = false;
   std::map<uint64_t, cublasLtHandle_t> handles;
 

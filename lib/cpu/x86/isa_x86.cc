@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What an x86-64 processor has, and what its system saves.
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cstdint>
 
 #include "cpu/isa.h"
+#include "os/processors.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -38,13 +37,6 @@ bool has_amx() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
   if ((edx & kEdxAll) != kEdxAll) return false;
   return has_avx512_bf16() && (saved_states() & kTileStates) == kTileStates;
-}
-
-// Linux hands the 8 KiB of tile state out on request only; the grant is for the whole process,
-// threads that run already included, and asking again is harmless.
-bool request_tile_permission() {
-  constexpr long kArchReqXcompPerm = 0x1023, kXfeatureTileData = 18;
-  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
 }
 
 Machine probe() {
@@ -88,7 +80,7 @@ constexpr InstructionSet kSets[] = {
      .isa = Isa::kAmx,
      .needs = "AMX tiles in bf16 and int8",
      .present = [] { return machine().amx; },
-     .granted = request_tile_permission,
+     .granted = os::request_tile_registers,
      .permission = "the system's permission for AMX tiles"},
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
-#include "text/c_locale.h"
+#include "os/c_locale.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/methods.h"
 
@@ -207,7 +207,7 @@ Status Interpreter::strftime_now(const Arguments& given, Value* out) {
   // The byte in front tells an empty result from one that does not fit.
   std::string format(1, 'x');
   format.append(p.bytes());
-  const size_t n = english_time(text, sizeof text, format.c_str(), parts);
+  const size_t n = os::english_time(text, sizeof text, format.c_str(), parts);
   if (n == 0) return Status::error(Code::kDoesNotFit, "strftime_now gives more than 1023 bytes");
   *out = heap_.text(std::string_view(text + 1, n - 1), p.text->has_foreign());
   return Status::ok();

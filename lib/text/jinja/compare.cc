@@ -3,7 +3,7 @@
 // items are compared in a time that has nothing to do with the bytes that they take.
 #include <algorithm>
 
-#include "text/c_locale.h"
+#include "os/c_locale.h"
 #include "text/jinja/value.h"
 
 namespace sharpi::jinja {
@@ -17,7 +17,7 @@ constexpr uint64_t kLookWork = 2;       // of one key of a dict
 constexpr uint64_t kBytesPerWork = 16;  // of texts that are compared
 
 double as_real(const Value& v) {
-  if (v.is(Kind::kNumeral)) return real_of_digits(v.text->bytes().c_str());
+  if (v.is(Kind::kNumeral)) return os::real_of_digits(v.text->bytes().c_str());
   return v.is(Kind::kFloat) ? v.real
          : v.is(Kind::kInt) ? static_cast<double>(v.integer)
                             : static_cast<double>(v.boolean);

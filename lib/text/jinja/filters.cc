@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iterator>
 
-#include "text/c_locale.h"
+#include "os/c_locale.h"
 #include "text/jinja/json.h"
 #include "text/jinja/numbers.h"
 #include "text/jinja/operators.h"
@@ -112,7 +112,7 @@ Status float_filter(const Value& value, const Arguments& arguments, Heap* heap, 
   }
   if (value.is_string()) SHARPI_TRY(heap->work(value.text->size()));
   if (value.is(Kind::kNumeral)) {
-    *out = Value::of(real_of_digits(value.text->bytes().c_str()));
+    *out = Value::of(os::real_of_digits(value.text->bytes().c_str()));
     if (std::isinf(out->real)) {
       return Status::error(Code::kInvalidArgument, "int too large to convert to float");
     }
@@ -150,7 +150,7 @@ double rounded(double x, int precision) {
   const auto end =
       std::to_chars(digits, digits + sizeof digits - 1, x, std::chars_format::fixed, precision);
   *end.ptr = '\0';
-  return real_of_digits(digits);
+  return os::real_of_digits(digits);
 }
 
 Status round_filter(const Value& value, const Arguments& arguments, Value* out) {

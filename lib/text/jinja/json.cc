@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "base/utf8.h"
-#include "text/c_locale.h"
+#include "os/c_locale.h"
 #include "text/jinja/characters.h"
 
 namespace sharpi::jinja {
@@ -190,7 +190,7 @@ class Reader {
     if (real) {
       double d = 0;
       if (std::from_chars(begin, p, d).ec == std::errc::result_out_of_range) {
-        d = real_of_digits(std::string(begin, p).c_str());
+        d = os::real_of_digits(std::string(begin, p).c_str());
       }
       *out = Value::of(d);
       if (std::isinf(d) && numbers_ == JsonNumbers::kAsWritten) SHARPI_TRY(numeral(begin, p, out));

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "text/c_locale.h"
+#include "os/c_locale.h"
 #include "text/jinja/operators.h"
 
 namespace sharpi::jinja {
@@ -97,7 +97,7 @@ bool real_of_text(std::string_view text, double* out) {
   // What strtod() reads besides: hexadecimal numbers, and texts behind "nan".
   if (plain.find_first_of("xXpP(") != plain.npos) return false;
   char* end = nullptr;
-  *out = real_of_digits(plain.c_str(), &end);
+  *out = os::real_of_digits(plain.c_str(), &end);
   const std::string_view rest(end, static_cast<size_t>(plain.c_str() + plain.size() - end));
   return end != plain.c_str() && without_blanks(rest).empty();
 }

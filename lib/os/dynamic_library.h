@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-namespace sharpi {
+namespace sharpi::os {
 
 class DynamicLibrary {
  public:
@@ -24,4 +24,4 @@ class DynamicLibrary {
   const char* name_ = "";
 };
 
-}  // namespace sharpi
+}  // namespace sharpi::os

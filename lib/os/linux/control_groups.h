@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "base/host_memory.h"
+#include "os/host_memory.h"
 
-namespace sharpi {
+namespace sharpi::os {
 
 /// Makes `memory` as small as each of the groups has it.
 void apply_memory_limits(const std::string& root, HostMemory* memory);
@@ -16,8 +16,4 @@ void apply_memory_limits(const std::string& root, HostMemory* memory);
 /// How many processors' worth of time the smallest quota of the groups is; infinity without any.
 double cpu_quota(const std::string& root);
 
-/// Processors that this process may use at the same time, at least one: those of its affinity, but
-/// no more than the quota has any use for. A quota of one and a half takes two.
-uint32_t usable_cpus();
-
-}  // namespace sharpi
+}  // namespace sharpi::os

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "base/dynamic_library.h"
+#include "os/dynamic_library.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-namespace sharpi {
+namespace sharpi::os {
 namespace {
 
 TEST(DynamicLibrary, TheFirstNameThatExistsIsOpened) {
@@ -26,4 +26,4 @@ TEST(DynamicLibrary, NothingIsNoLibrary) {
 }
 
 }  // namespace
-}  // namespace sharpi
+}  // namespace sharpi::os

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "base/control_groups.h"
-
-#include <sched.h>
+#include "os/linux/control_groups.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <fstream>
 #include <limits>
 #include <string_view>
 
-namespace sharpi {
+namespace sharpi::os {
 namespace {
 
 /// The number that a text begins with, behind blanks; kNoLimit where there is none, as for "max"
@@ -134,22 +130,6 @@ double share(uint64_t quota, uint64_t period) {
   return static_cast<double>(quota) / static_cast<double>(period);
 }
 
-/// Processors of this process's affinity.
-uint32_t affine_cpus() {
-  for (size_t n_cpus = 1024; n_cpus <= (size_t{1} << 20); n_cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(n_cpus);
-    if (set == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(n_cpus);
-    const int rc = sched_getaffinity(0, bytes, set);
-    const int error = errno;
-    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (rc == 0) return count > 0 ? static_cast<uint32_t>(count) : 1;
-    if (error != EINVAL) break;  // EINVAL: the kernel's mask is wider than ours
-  }
-  return 1;
-}
-
 }  // namespace
 
 void apply_memory_limits(const std::string& root, HostMemory* memory) {
@@ -174,10 +154,4 @@ double cpu_quota(const std::string& root) {
   return least;
 }
 
-uint32_t usable_cpus() {
-  const uint32_t n = affine_cpus();
-  const double quota = std::ceil(cpu_quota(""));
-  return quota < n ? std::max(1u, static_cast<uint32_t>(quota)) : n;
-}
-
-}  // namespace sharpi
+}  // namespace sharpi::os

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/host_memory.h"
+#include "os/host_memory.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -14,11 +14,12 @@
 #include <fstream>
 #include <string>
 
-#include "base/control_groups.h"
 #include "base/host_info.h"
 #include "base/thread_pool.h"
+#include "os/linux/control_groups.h"
+#include "os/processors.h"
 
-namespace sharpi {
+namespace sharpi::os {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
@@ -241,4 +242,4 @@ TEST(HostMemoryOfThisMachine, IsKnownWithoutFileDescriptors) {
 }
 
 }  // namespace
-}  // namespace sharpi
+}  // namespace sharpi::os

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "base/dynamic_library.h"
+#include "os/dynamic_library.h"
 
 #include <dlfcn.h>
 
-namespace sharpi {
+namespace sharpi::os {
 
 DynamicLibrary::~DynamicLibrary() {
   if (handle_ != nullptr) dlclose(handle_);
@@ -25,4 +25,4 @@ void* DynamicLibrary::symbol(const char* name) const {
   return handle_ == nullptr ? nullptr : dlsym(handle_, name);
 }
 
-}  // namespace sharpi
+}  // namespace sharpi::os

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "base/host_memory.h"
+#include "os/host_memory.h"
 
 #include <sys/sysinfo.h>
 
@@ -8,11 +8,16 @@
 #include <fstream>
 #include <string_view>
 
-#include "base/checked.h"
-#include "base/control_groups.h"
+#include "os/linux/control_groups.h"
 
-namespace sharpi {
+namespace sharpi::os {
 namespace {
+
+/// The product, or the largest number.
+uint64_t times(uint64_t a, uint64_t b) {
+  uint64_t n = 0;
+  return __builtin_mul_overflow(a, b, &n) ? UINT64_MAX : n;
+}
 
 /// The number of a line of /proc/meminfo, in bytes; `otherwise` where there is no such line.
 uint64_t meminfo(const std::string& root, std::string_view field, uint64_t otherwise) {
@@ -24,7 +29,7 @@ uint64_t meminfo(const std::string& root, std::string_view field, uint64_t other
     uint64_t kib = 0;
     const char* end = line.data() + line.size();
     if (std::from_chars(line.data() + digits, end, kib).ec != std::errc()) break;
-    return saturating_mul(kib, 1024);
+    return times(kib, 1024);
   }
   return otherwise;
 }
@@ -36,8 +41,8 @@ HostMemory system_memory() {
   HostMemory memory;
   if (sysinfo(&info) != 0 || info.totalram == 0) return memory;
   const uint64_t unit = info.mem_unit == 0 ? 1 : info.mem_unit;
-  memory.total = saturating_mul(info.totalram, unit);
-  memory.free = saturating_mul(uint64_t{info.freeram} + info.bufferram, unit);
+  memory.total = times(info.totalram, unit);
+  memory.free = times(uint64_t{info.freeram} + info.bufferram, unit);
   return memory;
 }
 
@@ -50,4 +55,4 @@ HostMemory host_memory(const std::string& root, const HostMemory& system) {
   return memory;
 }
 
-}  // namespace sharpi
+}  // namespace sharpi::os

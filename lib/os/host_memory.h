@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace sharpi {
+namespace sharpi::os {
 
 /// What is not known, or not bounded. Never 0: nothing could be planned with that.
 constexpr uint64_t kNoLimit = UINT64_MAX;
@@ -23,4 +23,4 @@ HostMemory system_memory();
 /// those of `system`, and every group above this process, of cgroup v2 and v1.
 HostMemory host_memory(const std::string& root, const HostMemory& system);
 
-}  // namespace sharpi
+}  // namespace sharpi::os

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "os/processors.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <fstream>
+
+#include "os/linux/control_groups.h"
+
+namespace sharpi::os {
+namespace {
+
+/// Processors of this process's affinity.
+uint32_t affine_cpus() {
+  for (size_t n_cpus = 1024; n_cpus <= (size_t{1} << 20); n_cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(n_cpus);
+    if (set == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(n_cpus);
+    const int rc = sched_getaffinity(0, bytes, set);
+    const int error = errno;
+    const int count = rc == 0 ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
+    if (rc == 0) return count > 0 ? static_cast<uint32_t>(count) : 1;
+    if (error != EINVAL) break;  // EINVAL: the kernel's mask is wider than ours
+  }
+  return 1;
+}
+
+}  // namespace
+
+uint32_t usable_cpus() {
+  const uint32_t n = affine_cpus();
+  const double quota = std::ceil(cpu_quota(""));
+  return quota < n ? std::max(1u, static_cast<uint32_t>(quota)) : n;
+}
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.compare(0, 10, "model name") != 0) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+bool request_tile_registers() {
+#if defined(__x86_64__)
+  // Linux hands the 8 KiB of tile state out on request only.
+  constexpr long kArchReqXcompPerm = 0x1023, kXfeatureTileData = 18;
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace sharpi::os

@@ -1056,8 +1056,8 @@ SHARPI_API sharpi_status sharpi_grammar_note(const sharpi_grammar *grammar, uint
                                              size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 
 /** Whether a JSON text is valid for a schema: all of JSON Schema 2020-12 within one document, and what earlier
- *  drafts wrote otherwise, the keywords that no grammar holds among it. Formats are those that grammars enforce;
- *  keywords that are not known say nothing.
+ *  drafts wrote otherwise, the keywords that no grammar holds among it. Formats are annotations here; keywords that
+ *  are not known say nothing.
  *  @param json the text, blanks around it allowed.
  *  @return SHARPI_OK (valid); MISMATCH (the text names the place in the value and the keyword, such as
  *  `$.items[2] is equal to another item (uniqueItems)`), INVALID_ARGUMENT (the schema is malformed, or the text is

@@ -126,6 +126,10 @@ class Maker:
         self.maybe(out, 0.1, "propertyNames", {"pattern": self.r.choice(["^[a-z]+$", "^.{1,2}$"])})
         self.maybe(out, 0.1, "minProperties", self.r.randint(1, 2))
         self.maybe(out, 0.1, "maxProperties", self.r.randint(1, 3))
+        if len(names) > 1:
+            one, other = self.r.sample(names, 2)
+            self.maybe(out, 0.15, "dependentRequired", {one: [other]})
+            self.maybe(out, 0.1, "dependentSchemas", {other: {"properties": {one: self.schema(0)}}})
         return out
 
     def maybe(self, out, chance, name, value):
@@ -278,6 +282,9 @@ def compare(model, options):
             text = json.dumps(value, ensure_ascii=False)
             valid, allowed = validator.is_valid(value), allows(grammar, text)
             n += 1
+            said = sharpi.check_schema(schema, text)
+            if (said is None) != valid:
+                faults.append(f"checked: {said}, but valid is {valid}: {text} {json.dumps(schema)}")
             counts["valid" if valid else "not valid"] += 1
             if allowed and not valid:
                 faults.append(f"allowed, but does not validate: {text} {json.dumps(schema)}")

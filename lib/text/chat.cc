@@ -232,8 +232,11 @@ Result<jinja::MarkedText> ChatTemplate::render(const ChatRequest& given) const {
   bool tools = request.tools.data() != nullptr && request.tools.find('{') != std::string_view::npos;
   bool calls = std::any_of(request.messages.begin(), request.messages.end(),
                            [](const ChatMessage& m) { return m.tool_calls.data() != nullptr; });
+  // An answer of a tool whose call is not there (any more) is one all the same.
+  const bool answers = std::any_of(request.messages.begin(), request.messages.end(),
+                                   [](const ChatMessage& m) { return m.role == "tool"; });
   auto text = render_as_given(request);
-  if (!tools && !calls) return text;
+  if (!tools && !calls && (!answers || text.is_ok())) return text;
   if (!text.is_ok()) {
     const bool retries = request.describe_tools && text.status().code() == Code::kInvalidArgument;
     return retries ? render_described(request, tools, true, text.take_status()) : std::move(text);

@@ -100,6 +100,20 @@ TEST(DescribedTools, CallsAndTheirAnswersBecomeText) {
   EXPECT_TRUE(strict.value().starts_with("<user>You may call")) << strict.value();
 }
 
+// Whoever forgets the beginning of a conversation may leave an answer without its call.
+TEST(DescribedTools, AnAnswerWhoseCallIsNotThereIsText) {
+  const char* strict =
+      "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}"
+      "{{ raise_exception('no such role') }}{% endif %}<{{ m.role }}>{{ m.content }}</>{% endfor "
+      "%}";
+  const Messages orphan = {{"user", "q"}, {.role = "tool", .content = "7", .tool_call_id = "a"}};
+  EXPECT_FALSE(render(strict, orphan, false, nullptr).is_ok());
+  const auto text = render(strict, orphan, true, nullptr);
+  ASSERT_TRUE(text.is_ok()) << text.status().text();
+  EXPECT_NE(text.value().find("7"), std::string::npos) << text.value();
+  EXPECT_EQ(text.value().find("<tool>"), std::string::npos) << text.value();
+}
+
 TEST(DescribedTools, WhatATemplateRefusesForAnotherReasonKeepsItsWords) {
   const char* refuses = "{{ raise_exception('never') }}";
   const auto text = render(refuses, {{"user", "q"}}, true);

@@ -206,10 +206,11 @@ Expr any_integer(Expressions& e) {
 
 Expr unique_numbers(Expressions& e) {
   const Expr digit = digit_range(e, '0', '9'), above_zero = digit_range(e, '1', '9');
-  const Expr fraction =
-      e.sequence({e.byte('.'), e.repeat(digit, 0, kMaxJsonDigits - 1), above_zero});
+  // Together no more than a double tells apart: otherwise a fraction may be read as a whole number.
+  constexpr uint32_t kBefore = kMaxJsonDigits / 2, kBehind = kMaxJsonDigits - kBefore;
+  const Expr fraction = e.sequence({e.byte('.'), e.repeat(digit, 0, kBehind - 1), above_zero});
   const Expr whole =
-      e.either({e.byte('0'), e.sequence(above_zero, e.repeat(digit, 0, kMaxJsonDigits - 1))});
+      e.either({e.byte('0'), e.sequence(above_zero, e.repeat(digit, 0, kBefore - 1))});
   return e.either({any_integer(e), e.sequence({e.optional(e.byte('-')), whole, fraction})});
 }
 

@@ -195,6 +195,13 @@ TEST(GrammarSchema, ReferencesBelongToTheResourceAroundThem) {
         {R"({"v":2})"}}});
 }
 
+// A double holds 15 digits: with more, a number with a fraction may be read as a whole one.
+TEST(GrammarSchema, NumbersThatAreToldApartAreReadAsTheyAreWritten) {
+  expect_texts(kSchema, {{R"({"oneOf": [{"type": "integer"}, {"minimum": 2}]})",
+                          {"1", "2.5", "9999999.99999999", "-3"},
+                          {"3", "193049001402005.000429", "2.000000000000000001"}}});
+}
+
 TEST(GrammarSchema, MembersThatDependOnOthers) {
   expect_texts(kSchema,
                {{R"({"properties": {"a": {}, "b": {}, "c": {}},

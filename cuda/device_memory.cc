@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/no_throw.h"
 #include "cuda/driver.h"
+#include "os/pages.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -42,7 +43,7 @@ uint64_t device_held_bytes(uint64_t n) {
 }
 
 uint64_t pinned_held_bytes(uint64_t n) {
-  return round_up(n, 4096);
+  return round_up(n, os::page_size());
 }
 
 Result<DeviceBuffer> DeviceBuffer::allocate(const Device& device, uint64_t bytes,

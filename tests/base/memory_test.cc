@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "os/pages.h"
 #include "support/watched_new.h"
 
 namespace sharpi {
@@ -27,7 +28,7 @@ bool all_zero(const std::byte* p, uint64_t n) {
 
 /// Pages of a mapped range that have memory behind them.
 uint64_t resident_pages(const std::byte* p, uint64_t bytes) {
-  std::vector<unsigned char> map(bytes / 4096);
+  std::vector<unsigned char> map(bytes / os::page_size());
   if (mincore(const_cast<std::byte*>(p), bytes, map.data()) != 0) return UINT64_MAX;
   return static_cast<uint64_t>(
       std::count_if(map.begin(), map.end(), [](unsigned char c) { return (c & 1) != 0; }));
@@ -207,7 +208,7 @@ TEST(Reservation, CommitMakesAPrefixResidentZeroedAndCounted) {
   const uint64_t held = 3 * kMiB + Reservation::kGranule;
   EXPECT_EQ(kv.committed(), held);
   EXPECT_EQ(meter.live_bytes(), held);
-  EXPECT_EQ(resident_pages(kv.data(), held), held / 4096);
+  EXPECT_EQ(resident_pages(kv.data(), held), held / os::page_size());
   EXPECT_TRUE(all_zero(kv.data(), held));
   EXPECT_TRUE(readable(kv.data() + held - 1));
   EXPECT_FALSE(readable(kv.data() + held));
@@ -242,7 +243,7 @@ TEST(Reservation, CommittingLessThanIsHeldChangesNothing) {
 class SharedRange : public ::testing::Test {
  protected:
   static constexpr uint64_t kCommitted = 6 * kMiB, kShared = 5 * kMiB;
-  static std::byte content(uint64_t at) { return static_cast<std::byte>(at / 4096 * 7 + at % 251); }
+  static std::byte content(uint64_t at) { return static_cast<std::byte>(at / 251 * 7 + at % 251); }
   static bool is_intact(const Reservation& r, uint64_t bytes) {
     for (uint64_t at = 0; at < bytes; at += 509) {
       if (r.data()[at] != content(at)) return false;
@@ -294,13 +295,14 @@ TEST_F(SharedRange, IsInMemoryOnce) {
 TEST_F(SharedRange, WhoOwnsAPartAgainChangesNothingOfTheOthers) {
   Reservation a = filled();
   Reservation b = sharing(&a);
-  ASSERT_TRUE(b.own(2 * kMiB + 5000, 4 * kMiB).is_ok());
-  EXPECT_EQ(b.writable_from(), 2 * kMiB + 4096);
+  const uint64_t page = os::page_size(), from = 2 * kMiB + page;
+  ASSERT_TRUE(b.own(from + page / 5, 4 * kMiB).is_ok());
+  EXPECT_EQ(b.writable_from(), from);
   EXPECT_TRUE(is_intact(b, 4 * kMiB));
-  std::memset(b.data() + 2 * kMiB + 4096, 0x11, kCommitted - 2 * kMiB - 4096);
+  std::memset(b.data() + from, 0x11, kCommitted - from);
   EXPECT_TRUE(is_intact(a, kCommitted));
-  EXPECT_EQ(a.shared_bytes(), 2 * kMiB + 4096);
-  EXPECT_EQ(meter_.live_bytes(), 2 * kCommitted - 2 * kMiB - 4096);
+  EXPECT_EQ(a.shared_bytes(), from);
+  EXPECT_EQ(meter_.live_bytes(), 2 * kCommitted - from);
   // The rest of a's pages are its alone: writing them takes no memory.
   const uint64_t before = meter_.n_requests();
   EXPECT_EQ(a.own_bytes_of(3 * kMiB), 0u);
@@ -402,7 +404,7 @@ TEST(Reservation, DecommitReturnsTheMemoryAndRecommittedBytesAreZero) {
   const uint64_t kept = kMiB + Reservation::kGranule;
   EXPECT_EQ(kv.committed(), kept);
   EXPECT_EQ(meter.live_bytes(), kept);
-  EXPECT_EQ(resident_pages(kv.data(), 8 * kMiB), kept / 4096);
+  EXPECT_EQ(resident_pages(kv.data(), 8 * kMiB), kept / os::page_size());
   EXPECT_FALSE(readable(kv.data() + kept));
   EXPECT_EQ(kv.data()[kept - 1], std::byte{0x77});
   ASSERT_TRUE(kv.commit(8 * kMiB).is_ok());
@@ -426,7 +428,7 @@ TEST(Reservation, FailedCommitLeavesEverythingAsItWas) {
   EXPECT_EQ(kv.committed(), kMiB);
   EXPECT_EQ(meter.live_bytes(), kMiB);
   EXPECT_EQ(meter.peak_bytes(), kMiB);
-  EXPECT_EQ(resident_pages(kv.data(), 4 * kMiB), kMiB / 4096);
+  EXPECT_EQ(resident_pages(kv.data(), 4 * kMiB), kMiB / os::page_size());
   EXPECT_EQ(kv.data()[kMiB - 1], std::byte{0x42});
   EXPECT_TRUE(kv.commit(2 * kMiB).is_ok());
 }

@@ -27,7 +27,7 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat serve test test-apart bench docs format check install wheel clean
+.PHONY: help demo chat serve test test-apart bench docs format check check-arm install wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo "make docs     HTML documentation of sharpi.h in $(BUILD)/docs/html"
 	@echo "make format   format the sources in place"
 	@echo "make check    all that CI runs: tests, sanitizers, both compilers, documentation, ..."
+	@echo "make check-arm  the library on aarch64: cross-built, run under qemu as four processors"
 	@echo "make install  install to PREFIX ($(PREFIX))"
 	@echo "make wheel    the Python package, with the library inside, in $(BUILD)/dist"
 	@echo "make clean    remove the build folders"
@@ -114,6 +115,12 @@ format:
 
 check:
 	@.ci/run
+
+# What is left by --limit goes on in the next call. ARM has further options, for example
+# ARM="--processors max --suite matmul_test".
+ARM ?=
+check-arm:
+	@tools/arm_check.sh $(ARM)
 
 install:
 	$(packages) build

@@ -210,6 +210,9 @@ typedef uint32_t sharpi_cpu_isa;
                                                     BF16 where the machine has it. */
 #define SHARPI_ISA_AMX    4u                   /**< AVX-512 and bf16 tiles; asks Linux once for the
                                                     process's permission to use tile registers. */
+#define SHARPI_ISA_NEON   5u                   /**< aarch64, with dot products where the machine has
+                                                    them: the same bits either way. */
+#define SHARPI_ISA_I8MM   6u                   /**< NEON with products of matrices in int8 and bf16. */
 
 typedef struct sharpi_context_params {
   uint32_t struct_size;

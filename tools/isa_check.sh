@@ -9,7 +9,9 @@
 #
 #   --build FOLDER     a build of Ninja with tests (default: build)
 #   --prebuilt FOLDER  instead, programs that tools/isa_package.sh carried here
-#   --sets LIST        of any,scalar,avx2,avx512,avx512_bf16,amx (default: all that there are)
+#   --run COMMAND      what programs of another processor are started with, qemu and its options
+#   --machine TEXT     what the record calls this machine (default: its processor's name)
+#   --sets LIST        of any,scalar,avx2,avx512,avx512_bf16,amx,neon,neon_dot,i8mm (default: all that there are)
 #   --suite REGEX      only suites whose name matches
 #   --skip REGEX       no suites whose name matches
 #   --jobs N           programs beside each other (default: the processors)
@@ -28,11 +30,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
 build=build prebuilt='' sets='' suite=. skip='' jobs=$(nproc) pieces='' limit=0 job_limit=1200 turn='' out=''
-results='' again=0 record=0 list=0
+results='' again=0 record=0 list=0 machine=''
+run=()
 while (($#)); do
   case $1 in
     --build) build=$2; shift ;;
     --prebuilt) prebuilt=$2; shift ;;
+    --run) read -r -a run <<< "$2"; shift ;;
+    --machine) machine=$2; shift ;;
     --sets) sets=${2//,/ }; shift ;;
     --suite) suite=$2; shift ;;
     --skip) skip=$2; shift ;;
@@ -74,13 +79,13 @@ cp "$suites" "$results/suites.tsv"
 
 # The libraries that were carried here are for the programs of tests, not for Python.
 libraries=${prebuilt:+$folder/lib:}${LD_LIBRARY_PATH:-}
-mapfile -t has < <(LD_LIBRARY_PATH=$libraries "$folder/tests/list_isas")
+mapfile -t has < <(LD_LIBRARY_PATH=$libraries "${run[@]}" "$folder/tests/list_isas")
 widest=${has[-1]}
 [[ -n $sets ]] || sets="any ${has[*]}"
 for set in $sets; do
   [[ " any ${has[*]} " == *" $set "* ]] || { echo "this machine has no $set (${has[*]})" >&2; exit 2; }
 done
-processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+processor=${machine:-$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)}
 echo "${processor:-unknown processor}, whose own set is $widest" > "$results/machine.txt"
 
 declare -A kernels
@@ -139,7 +144,7 @@ run_job() {  # expected set job program pieces piece
   rm -f "$at".*
   [[ $set == any || ${kernels_of_job:-} == shared ]] && card=
   GTEST_BRIEF=1 GTEST_TOTAL_SHARDS=$5 GTEST_SHARD_INDEX=$6 GTEST_OUTPUT=json:$at.json \
-    LD_LIBRARY_PATH=$libraries SHARPI_TEST_ISA=$card timeout --kill-after=5 "$seconds" "$folder/$4" > "$at.log" 2>&1 < /dev/null
+    LD_LIBRARY_PATH=$libraries SHARPI_TEST_ISA=$card timeout --kill-after=5 "$seconds" "${run[@]}" "$folder/$4" > "$at.log" 2>&1 < /dev/null
   status=$?
   if ((status == 124 || status == 137)) && ((seconds < job_limit)); then
     return 0  # the call's limit, not the job's

@@ -34,7 +34,7 @@ import sys
 
 from suite_sources import ROOT, hash_of
 
-SETS = ("any", "scalar", "avx2", "avx512", "avx512_bf16", "amx")
+SETS = ("any", "scalar", "avx2", "avx512", "avx512_bf16", "amx", "neon", "neon_dot", "i8mm")
 CARDS = ("8.0", "8.9", "9.0", "12.0")
 KINDS = {
     "isa": ("set", "What ran on which instruction set", "tools/isa_check.sh", SETS),

@@ -141,8 +141,8 @@ Status check_used(const sharpi_compact_params& p) {
 Status check_params(const sharpi_context_params& p) {
   SHARPI_TRY(require_flags(p.flags, SHARPI_CONTEXT_READ_ENV, "flags"));
   SHARPI_TRY(in_range("n_threads", p.n_threads, 0, kMaxThreads));
-  SHARPI_TRY(one_of("cpu_isa", p.cpu_isa, SHARPI_ISA_AUTO, SHARPI_ISA_AMX,
-                    "0 (AUTO), 1 (SCALAR), 2 (AVX2), 3 (AVX512), 4 (AMX)"));
+  SHARPI_TRY(one_of("cpu_isa", p.cpu_isa, SHARPI_ISA_AUTO, SHARPI_ISA_I8MM,
+                    "0 (AUTO), 1 (SCALAR), 2 (AVX2), 3 (AVX512), 4 (AMX), 5 (NEON), 6 (I8MM)"));
   SHARPI_TRY(one_of("log_level", p.log_level, SHARPI_LOG_ERROR, SHARPI_LOG_DEBUG,
                     "1 (ERROR), 2 (WARN), 3 (INFO), 4 (DEBUG)"));
   SHARPI_TRY(is_reserved("reserved", p.reserved));

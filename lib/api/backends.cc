@@ -16,6 +16,8 @@ static_assert(static_cast<int>(cpu::Isa::kScalar) == SHARPI_ISA_SCALAR);
 static_assert(static_cast<int>(cpu::Isa::kAvx2) == SHARPI_ISA_AVX2);
 static_assert(static_cast<int>(cpu::Isa::kAvx512) == SHARPI_ISA_AVX512);
 static_assert(static_cast<int>(cpu::Isa::kAmx) == SHARPI_ISA_AMX);
+static_assert(static_cast<int>(cpu::Isa::kNeon) == SHARPI_ISA_NEON);
+static_assert(static_cast<int>(cpu::Isa::kI8mm) == SHARPI_ISA_I8MM);
 
 cpu::CpuBackendOptions cpu_options(const sharpi_context_params& params) {
   cpu::CpuBackendOptions options;

@@ -56,6 +56,10 @@ const char* isa_name(Isa isa) {
       return "avx512";
     case Isa::kAmx:
       return "amx";
+    case Isa::kNeon:
+      return "neon";
+    case Isa::kI8mm:
+      return "i8mm";
   }
   return nullptr;
 }

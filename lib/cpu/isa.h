@@ -19,6 +19,8 @@ enum class Isa : uint32_t {
   kAvx512 = 3,  // AVX-512 F/BW/DQ/VL + VNNI, and BF16 where the machine has it
   kAmx = 4,     // kAvx512 plus AMX tiles in bf16 and int8 (needs the system's permission for this
                 // process)
+  kNeon = 5,    // aarch64's own vectors, and dot products where the machine has them
+  kI8mm = 6,    // NEON with products of matrices in int8 and bf16
 };
 const char* isa_name(Isa isa);
 

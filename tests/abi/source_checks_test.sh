@@ -10,7 +10,7 @@ failures=0
 
 fresh_tree() {
   rm -rf "$work/tree"
-  mkdir -p "$work/tree"/{lib/{os/linux,base,gguf,cpu/x86,api},include,examples}
+  mkdir -p "$work/tree"/{lib/{os/linux,base,gguf,cpu/{x86,arm},api},include,examples}
   cd "$work/tree"
   printf '// SPDX-License-Identifier: MIT\n#pragma once\n#include "os/pages.h"\n' > lib/base/memory.h
   printf '// SPDX-License-Identifier: MIT\n#include <sys/mman.h>\n' > lib/os/linux/pages.cc
@@ -70,6 +70,8 @@ expect_refusal house-rules.sh "trailing blank" lib/gguf/file.cc 'int x; '
 expect_refusal house-rules.sh "unfinished work" lib/gguf/file.cc "// TO""DO: finish"
 expect_refusal house-rules.sh "switched off" lib/gguf/file.cc '#if 0'
 expect_refusal house-rules.sh "belong to lib/cpu/x86" lib/cpu/tier.cc '#include <immintrin.h>'
+expect_refusal house-rules.sh "belong to lib/cpu/arm" lib/cpu/x86/vec_avx2.h '#include <arm_neon.h>'
+expect_refusal house-rules.sh "does not name its instruction set" lib/cpu/arm/attention.cc '// SPDX-License-Identifier: MIT'
 expect_refusal house-rules.sh "does not name its instruction set" lib/cpu/x86/attention_q8.cc '// SPDX-License-Identifier: MIT'
 expect_refusal house-rules.sh "sets have no order" lib/cpu/tier.cc 'bool f(Isa isa) { return isa >= Isa::kAvx512; }'
 expect_refusal house-rules.sh "sets have no order" lib/cpu/tier.cc 'bool f() { return config.isa < Isa::kAvx2; }'

@@ -375,17 +375,21 @@ TEST_P(Attention, ARowOfAChunkDoesNotDependOnTheChunk) {
 /// Rows that are stored in f32 are multiplied in f32, and so are all where chunks have no kernels
 /// of their own (deterministic arithmetic).
 TEST(AttentionPairs, AreForNarrowRowsWhereARowMayDependOnItsChunk) {
-  if (!resolve_isa(Isa::kAvx512).is_ok()) GTEST_SKIP() << "this machine lacks AVX-512";
-  for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kBf16}) {
-    const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 64, .k = dtype, .v = dtype}, 60, 21);
-    const auto exact = Path{Isa::kAvx512, true}.run();
-    auto fast = Path{Isa::kAvx512, false}.run();
-    const Output want = run_full(exact, s, 20, {60});
-    expect_same_bits(run_full(fast, s, 20, {60}), want);
-    fast.by_rows = true;
-    const Output got = run_full(fast, s, 20, {60});
-    const bool same = std::memcmp(got[0].data(), want[0].data(), got[0].size() * 4) == 0;
-    EXPECT_EQ(same, dtype == KvDtype::kF32 || !has_bf16_chunks(Isa::kAvx512));
+  for (const Isa isa : runnable_isas()) {
+    const AttentionKernels& kernels = kernels_of(isa).attention;
+    if (&kernels.narrow.table != &kernels.exact.table) continue;  // never the usual bits
+    SCOPED_TRACE(isa_name(isa));
+    for (const KvDtype dtype : {KvDtype::kF32, KvDtype::kBf16}) {
+      const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 64, .k = dtype, .v = dtype}, 60, 21);
+      const auto exact = Path{isa, true}.run();
+      auto fast = Path{isa, false}.run();
+      const Output want = run_full(exact, s, 20, {60});
+      expect_same_bits(run_full(fast, s, 20, {60}), want);
+      fast.by_rows = true;
+      const Output got = run_full(fast, s, 20, {60});
+      const bool same = std::memcmp(got[0].data(), want[0].data(), got[0].size() * 4) == 0;
+      EXPECT_EQ(same, dtype == KvDtype::kF32 || !has_bf16_chunks(isa));
+    }
   }
 }
 

@@ -307,6 +307,25 @@ TEST_P(MatmulOn, DeterministicRowsDoNotDependOnTheOtherRows) {
   }
 }
 
+// Who asks for a number may get any set that has it.
+TEST_P(MatmulOn, SetsOfOneNumberGiveTheSameBits) {
+  for (const TypeCase& c : type_cases()) {
+    for (const uint32_t n_rows : {1u, 3u, 40u}) {
+      Product p(c, 37, n_rows, 9100);
+      std::vector<float> first;
+      for (const InstructionSet& set : processor().sets) {
+        if (set.isa != GetParam() || !set.present()) continue;
+        const Engine e({&kernel_set(set), false, false}, 1);
+        std::fill(p.y.begin(), p.y.end(), Product::kUntouched);
+        const std::vector<float> y = p.run(e.matmul);
+        if (first.empty()) first = y;
+        ASSERT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0)
+            << ggml_traits(c.type).name << " with " << n_rows << " rows on " << set.name;
+      }
+    }
+  }
+}
+
 TEST_P(MatmulOn, ResultsDoNotDependOnTheNumberOfThreads) {
   for (const bool exact : {false, true}) {
     const Engine one(config(exact, false), 1), three(config(exact, false), 3);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # What a foreign-function interface must know of the header, as the C compiler lays it out:
-# header_facts.sh header cc work-folder. One line each, sorted:
+# header_facts.sh header cc work-folder [command that runs programs]. One line each,
+# sorted:
 #   struct NAME SIZE | field STRUCT.NAME OFFSET SIZE KIND | function NAME KIND(KIND,...)
 #   callback NAME KIND(KIND,...) | constant NAME VALUE
 # A kind is u32, i32, u64 (also size_t), f32, f64, p (any pointer), a (array of char) or void.
@@ -93,4 +94,4 @@ HEAD
   printf '  return 0;\n}\n'
 } > "$work/facts.c"
 "$cc" -std=c11 -Wall -Werror -Wno-type-limits -I"$(dirname "$header")" "$work/facts.c" -o "$work/facts"
-"$work/facts" | sort
+"${@:4}" "$work/facts" | sort

@@ -11,7 +11,7 @@ cd "$root"
 max_header=250 max_source=500 max_kernel=680 max_function=60 max_columns=100
 # Files of vector kernels: their functions may be as long as the loop they unroll, and kernels that
 # several files instantiate live in headers. Functions of tests may be tables of cases.
-isa_names='_(scalar|avx2|avx512|amx)'  # instruction sets that kernels are written for
+isa_names='_(scalar|avx2|avx512|amx|neon)'  # instruction sets that kernels are written for
 kernel_files="($isa_names|_kernels?)[_a-z0-9]*\.(h|cc)\$|\.cuh?\$"
 
 violations=0
@@ -82,10 +82,15 @@ found_in "code that is switched off" '^[[:space:]]*#[[:space:]]*if[[:space:]]+0\
 # What these read and write is not what every compiler believes: lib/cpu/x86/tiles_amx.h has their like.
 found_in "an intrinsic of AMX" '_tile_(loadconfig|storeconfig|(stream_)?loadd|stored|zero|release|dp[a-z0-9]+)\b' "${code[@]}"
 # Code of a processor lies in its folder, and code of an instruction set says whose it is.
-mapfile -t outside < <(find lib cuda -type f -regex '.*\.\(h\|cc\)' -not -path 'lib/cpu/x86/*' 2> /dev/null | sort)
-found_in "intrinsics of x86 belong to lib/cpu/x86" '#[[:space:]]*include <([a-z0-9]*intrin|cpuid)\.h>' "${outside[@]}"
+outside() {  # folder
+  find lib cuda -type f -regex '.*\.\(h\|cc\)' -not -path "$1/*" 2> /dev/null | sort
+}
+mapfile -t others < <(outside lib/cpu/x86)
+found_in "intrinsics of x86 belong to lib/cpu/x86" '#[[:space:]]*include <([a-z0-9]*intrin|cpuid)\.h>' "${others[@]}"
+mapfile -t others < <(outside lib/cpu/arm)
+found_in "intrinsics of aarch64 belong to lib/cpu/arm" '#[[:space:]]*include <arm_[a-z0-9]*\.h>' "${others[@]}"
 for file in "${code[@]}"; do
-  [[ $file =~ ^lib/cpu/x86/ && ! ${file##*/} =~ ^(isa_x86|kernel_set_x86|kernel_tables)\. ]] || continue
+  [[ $file =~ ^lib/cpu/(x86|arm)/ && ! ${file##*/} =~ ^(isa_(x86|arm)|kernel_set_(x86|arm)|kernel_tables)\. ]] || continue
   [[ $file =~ $isa_names ]] || violation "$file: does not name its instruction set"
 done
 found_in "sets have no order: a KernelSet says what it has" '(\bisa[a-z_]*|Isa::k[A-Za-z0-9]+) (<|>|<=|>=) [A-Za-z]' "${limited[@]}"

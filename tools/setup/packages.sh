@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|ci
+# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|arm|ci
 #
 # Each need is probed by what it does, not by its package, so tools from elsewhere count too. What is
 # missing is installed with apt-get when that is possible without a question (root, or sudo without a
@@ -86,6 +86,13 @@ need_wheel() {
   need binutils have readelf
   need python3-venv python3 -c 'import ensurepip, venv' 2> /dev/null
 }
+# A build for aarch64 on another machine, and what runs it (tools/arm_check.sh).
+need_arm() {
+  need_test
+  need g++-aarch64-linux-gnu have aarch64-linux-gnu-g++
+  need qemu-user-static have qemu-aarch64-static
+  need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/lib/libc.so.6
+}
 # The page of the server is looked at with it; Ubuntu's archive has none.
 need_browser() {
   have chromium || have google-chrome || ! apt-cache show chromium > /dev/null 2>&1 || missing+=(chromium)
@@ -157,7 +164,7 @@ EOF
 }
 
 case "${1:-}" in
-  build | serve | test | bench | docs | format | wheel | ci)
+  build | serve | test | bench | docs | format | wheel | arm | ci)
     "need_$1"
     install_missing
     if [[ $1 == ci ]]; then
@@ -167,7 +174,7 @@ case "${1:-}" in
     [[ $1 == format ]] || check_cmake
     ;;
   *)
-    echo "usage: $0 build|serve|test|bench|docs|format|wheel|ci" >&2
+    echo "usage: $0 build|serve|test|bench|docs|format|wheel|arm|ci" >&2
     exit 2
     ;;
 esac

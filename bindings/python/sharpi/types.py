@@ -120,6 +120,10 @@ class Isa(_Number):
     AMX = 4
     """AVX-512 and bf16 tiles; asks Linux once for the process's permission to use tile
     registers."""
+    NEON = 5
+    """aarch64, with dot products where the machine has them: the same bits either way."""
+    I8MM = 6
+    """NEON with products of matrices in int8 and bf16."""
 
 
 class Policy(_Number):

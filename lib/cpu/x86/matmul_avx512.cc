@@ -13,7 +13,8 @@
 #include "cpu/matmul_kernels.h"
 #include "cpu/x86/kernel_tables.h"
 #include "cpu/x86/quant_avx512_dot.h"
-#include "cpu/x86/quant_element_avx2.h"
+// Behind the formats.
+#include "cpu/generic/quant_elements.h"
 
 namespace sharpi::cpu {
 namespace {

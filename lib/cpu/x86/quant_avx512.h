@@ -28,6 +28,9 @@ inline uint32_t load_u32(const uint8_t* p) {
   std::memcpy(&v, p, sizeof v);
   return v;
 }
+inline float half_at(const uint8_t* p) {
+  return _cvtsh_ss(load_u16(p));
+}
 inline __m128i load_16(const uint8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }

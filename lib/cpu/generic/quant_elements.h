@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Single weights of a row, for the few activations that row-dot kernels multiply in f32
-// (Int8Peaks). Behind the block formats of an instruction set, whose names it takes: include
-// quant_avx2_k.h or quant_avx512_k.h first.
+// (Int8Peaks). Behind the block formats of an instruction set, whose names, loads and half_at() it
+// takes: include its quant_<isa>_k.h first.
 // Everything here has internal linkage. Thread rule: pure functions.
 #pragma once
-
-#include <immintrin.h>
 
 #include <cstdint>
 #include <cstring>
@@ -21,9 +19,6 @@ struct Element {
   float scale;
   int code;
 };
-inline float half_at(const uint8_t* p) {
-  return _cvtsh_ss(load_u16(p));
-}
 /// Element i of 16 bytes of nibbles: low ones, then high ones.
 inline int nibble_of(const uint8_t* p, uint64_t i) {
   return p[i % 16] >> (i / 16 * 4) & 15;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// The kernels of aarch64's instruction sets, and the parts that they are made of.
+// Owner: static tables. Thread rule: immutable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/attention_table.h"
+#include "cpu/delta_net_table.h"
+#include "cpu/matmul_kernels.h"
+#include "cpu/ops_table.h"
+
+namespace sharpi::cpu {
+
+extern const OpsTable kOpsNeon;
+extern const DeltaTable kDeltaNeon;
+extern const AttentionTable kAttentionNeon;
+/// For chunks.
+extern const AttentionTable kAttentionNeonBf16;
+
+const MatmulKernels& matmul_kernels_neon();
+const MatmulKernels& matmul_kernels_neon_dot();
+const MatmulKernels& matmul_kernels_neon_i8mm();
+MatmulJobFn f32_neon(GgmlType type);
+void quantize_row_neon(const float* x, uint64_t n, std::byte* row);
+
+}  // namespace sharpi::cpu

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+#include "cpu/arm/products_neon_dot.h"
+// The products come first: the kernels are written over them.
+#include "cpu/arm/matmul_kernels_neon.h"
+
+namespace sharpi::cpu {
+
+const MatmulKernels& matmul_kernels_neon_dot() {
+  static constexpr MatmulKernels kKernels = make_matmul_kernels();
+  return kKernels;
+}
+
+}  // namespace sharpi::cpu

@@ -51,7 +51,7 @@ boost=$(echo '#include <boost/version.hpp>' | g++ -x c++ -M - 2> /dev/null | gre
 cmake --preset release -B "$build/build" --toolchain "$PWD/cmake/toolchains/aarch64-linux.cmake" \
   -DSHARPI_SYSROOT="$build/sysroot" -DSHARPI_TESTS=ON -DSHARPI_WERROR=ON > "$build/configure.log" 2>&1 ||
   { cat "$build/configure.log"; exit 1; }
-targets=(sharpi sharpi_static generate chat compact list_isas)
+targets=(sharpi sharpi_static generate chat compact list_isas move_blob)
 while read -r target; do targets+=("$target"); done < <(
   sed -E 's/ .*//; s|.*/||' "$build/build/tests_suites.txt" | grep -E "$suite")
 cmake --build "$build/build" --target help | grep '^server: ' > /dev/null && targets+=(server)
@@ -84,7 +84,26 @@ answers() {
   qemu max "$build/build/examples/generate" -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt \
     --chat --temp 0 -n 32 --expect 97697 > /dev/null
 }
+# Sessions saved here and there, whose copies by the other machine have the same bytes.
+same_blobs() {
+  local model codec here=$build/blob_here there=$build/blob_there
+  local native=build/tests/api/move_blob foreign=$build/build/tests/api/move_blob
+  { [[ -f build/CMakeCache.txt ]] || cmake --preset release -DSHARPI_TESTS=ON; } > "$build/native.log" 2>&1 &&
+    cmake --build build -j "$jobs" --target move_blob >> "$build/native.log" 2>&1 ||
+    { tail -n 20 "$build/native.log"; return 1; }
+  for model in tests/fixtures/tiny-qwen3-q8_0.gguf tests/fixtures/tiny-qwen35-q8_0.gguf; do
+    for codec in f32 bf16 q8_0 q4; do
+      export SHARPI_KV_DTYPE=$codec
+      "$native" save "$model" "$here" && qemu max "$foreign" pass "$model" "$here" "$here.copy" &&
+        cmp "$here" "$here.copy" && qemu max "$foreign" save "$model" "$there" &&
+        "$native" pass "$model" "$there" "$there.copy" && cmp "$there" "$there.copy" ||
+        { echo "$model, rows in $codec"; return 1; }
+    done
+  done
+  unset SHARPI_KV_DTYPE
+}
 check "ABI facts" same_facts
+check "blobs from machine to machine" same_blobs
 check "demo" answers
 
 SECONDS=0 cut=0

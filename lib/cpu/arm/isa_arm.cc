@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: MIT
 // What an aarch64 processor has, as its system says.
-#include <sys/auxv.h>
-
 #include "cpu/isa.h"
+#include "os/processors.h"
 
 namespace sharpi::cpu {
 namespace {
 
-// Bits of AT_HWCAP and AT_HWCAP2, which headers of older systems do not name.
-constexpr unsigned long kDotProducts = 1ul << 20;
-constexpr unsigned long kI8mm2 = 1ul << 13, kBf16_2 = 1ul << 14;
-
 bool has_dots() {
-  return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+  return os::arm_extensions().dot_products;
 }
 bool has_matrix_products() {
-  constexpr unsigned long kBoth = kI8mm2 | kBf16_2;
-  return has_dots() && (getauxval(AT_HWCAP2) & kBoth) == kBoth;
+  const os::ArmExtensions x = os::arm_extensions();
+  return x.dot_products && x.int8_matrices && x.bf16;
 }
 
 constexpr InstructionSet kSets[] = {

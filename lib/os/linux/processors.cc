@@ -2,6 +2,7 @@
 #include "os/processors.h"
 
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -42,13 +43,31 @@ uint32_t usable_cpus() {
 
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
-  std::string line;
+  std::string line, implementer, part;
   while (std::getline(in, line)) {
-    if (line.compare(0, 10, "model name") != 0) continue;
     const size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.starts_with("model name")) return value;
+    // aarch64 has numbers instead, for each processor.
+    if (line.starts_with("CPU implementer")) implementer = value;
+    if (line.starts_with("CPU part")) part = value;
   }
-  return "CPU";
+  if (implementer.empty() || part.empty()) return "CPU";
+  return "aarch64 (implementer " + implementer + ", part " + part + ")";
+}
+
+ArmExtensions arm_extensions() {
+  ArmExtensions x;
+#if defined(__aarch64__)
+  // Bits that headers of older systems do not name.
+  constexpr unsigned long kDotProducts = 1ul << 20, kI8mm2 = 1ul << 13, kBf16In2 = 1ul << 14;
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  x.dot_products = (first & kDotProducts) != 0;
+  x.int8_matrices = (second & kI8mm2) != 0;
+  x.bf16 = (second & kBf16In2) != 0;
+#endif
+  return x;
 }
 
 bool request_tile_registers() {

@@ -23,7 +23,7 @@ class Context(Closing):
     """Owns the CPU tier's threads, the devices and the log. One a process is usual: `default_context()`.
 
     n_threads: of the CPU tier, caller included; 0 = one per CPU.
-    isa: the best kernels that may be used: "auto", "scalar", "avx2", "avx512", "amx".
+    isa: the best kernels that may be used: "auto", "scalar", "avx2", "avx512", "amx", "neon", "i8mm".
     log, log_level: gets lines of this level and the more important ones. It must not use this package's
         objects. An exception in it is reported as sys.unraisablehook does, and goes no further.
     read_env: session settings that are left at their defaults come from SHARPI_KV_DTYPE and

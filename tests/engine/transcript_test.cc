@@ -12,6 +12,50 @@
 namespace sharpi {
 namespace {
 
+// Nobody writes tokens, rows or what is counted of them but by a verb: each of these would be a way
+// around one, and none compiles.
+template <class T>
+concept GivesMembers = requires(T t) {
+  t.tokens_;
+}
+|| requires(T t) {
+  t.ledger_;
+}
+|| requires(T t) {
+  t.n_tried_;
+}
+|| requires(T t) {
+  t.logit_rows_;
+};
+template <class T>
+concept GivesTokens = requires(T t) {
+  t.tokens()[0] = 1;
+}
+|| requires(T t) {
+  t.tokens().push_back(1);
+};
+template <class T>
+concept GivesRows = requires(T t) {
+  t.ledger().commit(1u);
+}
+|| requires(T t) {
+  t.ledger().truncate(0u);
+};
+template <class T>
+concept GivesLogitRows = requires(T t) {
+  t.logit_rows().n = 1;
+};
+static_assert(!GivesMembers<Transcript> && !GivesTokens<Transcript> && !GivesRows<Transcript> &&
+              !GivesLogitRows<Transcript>);
+// The questions are asked rightly: of what may be written they say yes.
+struct Open {
+  std::vector<int32_t>& tokens();
+  KvLedger& ledger();
+  LogitRows& logit_rows();
+  int tokens_;
+};
+static_assert(GivesMembers<Open> && GivesTokens<Open> && GivesRows<Open> && GivesLogitRows<Open>);
+
 constexpr uint32_t kContext = 64, kWindow = 12, kRing = 17;
 
 /// Two layers that see everything, with one KV head and with two, and one with a window.
@@ -108,6 +152,19 @@ TEST_F(TranscriptTest, WhateverComesTokensAndRowsAgree) {
     ASSERT_TRUE(agrees.is_ok()) << "verb " << what << ": " << agrees.text();
     ASSERT_EQ(t_.tokens().size(), t_.ledger().n_tokens());
   }
+}
+
+/// Restoring is the one verb that is told both numbers; what does not agree is refused by name.
+TEST_F(TranscriptTest, TokensWithoutTheirRowsAreRefused) {
+  t_.restore(std::vector<int32_t>{1, 2, 3}, 1, [](KvLedger*) {});
+  EXPECT_EQ(t_.check().code(), Code::kInternal);
+  EXPECT_EQ(t_.check().text(), "the session has 3 tokens, 0 of them tried, but counts 0");
+  t_.restore(std::vector<int32_t>{1}, 1, [](KvLedger* rows) { rows->commit(2); });
+  EXPECT_EQ(t_.check().code(), Code::kInternal);
+  t_.restore(std::vector<int32_t>{1, 2}, 1, [](KvLedger*) {});
+  expect(2, 1);
+  t_.take_back(0);
+  expect(0, 0);
 }
 
 TEST_F(TranscriptTest, ACopyIsLikeIt) {

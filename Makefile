@@ -27,7 +27,7 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat serve test test-apart bench docs format check check-arm install wheel clean
+.PHONY: help demo chat serve test test-apart bench docs format check check-arm install wheel dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -43,10 +43,11 @@ help:
 	@echo "make check-arm  the library on aarch64: cross-built, run under qemu as four processors"
 	@echo "make install  install to PREFIX ($(PREFIX))"
 	@echo "make wheel    the Python package, with the library inside, in $(BUILD)/dist"
+	@echo "make dist     packages: archive, .deb, wheel, NuGet, crates, Go module, in $(BUILD)/dist"
 	@echo "make clean    remove the build folders"
 
 # A fresh folder for what only users need has no tests, and so needs no GoogleTest.
-demo chat serve docs install wheel: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
+demo chat serve docs install wheel dist: flags = $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DSHARPI_TESTS=OFF)
 test test-apart bench: flags = -DSHARPI_TESTS=ON
 bench: flags += -DSHARPI_BENCH=ON
 install: flags += -DCMAKE_INSTALL_PREFIX="$(PREFIX)"
@@ -137,6 +138,13 @@ wheel:
 	$(configure)
 	$(build) --target sharpi_bundled
 	@tools/wheel.sh "$(BUILD)"
+
+# Packages whose tools are missing are skipped by name; docs/packages.md says what each needs.
+dist:
+	$(packages) wheel
+	$(configure)
+	$(build) --target sharpi sharpi_static sharpi_bundled
+	@tools/dist/dist.sh "$(BUILD)"
 
 clean:
 	rm -rf build build-*

@@ -37,6 +37,24 @@ install(FILES "${PROJECT_BINARY_DIR}/sharpi-config.cmake"
               "${PROJECT_BINARY_DIR}/sharpi-config-version.cmake"
         DESTINATION "${package_dir}" COMPONENT Development)
 
+# The component Package is for archives that bring their own copy of everything (make dist): nothing of it
+# is installed unless it is named.
+set(bundled_type "")
+if(TARGET sharpi_bundled)
+  get_target_property(bundled_type sharpi_bundled TYPE)
+endif()
+if(bundled_type STREQUAL "SHARED_LIBRARY")
+  install(FILES "${PROJECT_SOURCE_DIR}/include/sharpi.h" DESTINATION include
+          COMPONENT Package EXCLUDE_FROM_ALL)
+  install(TARGETS sharpi_bundled EXPORT sharpi_bundled
+          LIBRARY DESTINATION lib COMPONENT Package EXCLUDE_FROM_ALL)
+  install(EXPORT sharpi_bundled FILE sharpi-shared.cmake NAMESPACE sharpi::
+          DESTINATION lib/cmake/sharpi COMPONENT Package EXCLUDE_FROM_ALL)
+  install(FILES "${PROJECT_BINARY_DIR}/sharpi-config.cmake"
+                "${PROJECT_BINARY_DIR}/sharpi-config-version.cmake"
+          DESTINATION lib/cmake/sharpi COMPONENT Package EXCLUDE_FROM_ALL)
+endif()
+
 # pkg-config: directories relative to the .pc file, unless the builder chose absolute ones.
 set(pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")

@@ -77,10 +77,14 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == TierId::kCuda) {
-      if (layer.mixer == MixerKind::kAttention)
-        add_attention(&w, layer.attention);
-      else
-        add_delta(&w, layer.delta);
+      switch (layer.mixer) {
+        case MixerKind::kAttention:
+          add_attention(&w, layer.attention);
+          break;
+        case MixerKind::kGatedDeltaNet:
+          add_delta(&w, layer.delta);
+          break;
+      }
     }
     if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
     w.parts_experts = w.parts_experts || home.parts_experts(spec, l);

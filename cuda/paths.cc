@@ -63,7 +63,12 @@ std::string block_paths(const LoadedModel& model) {
               here || model.uses_slots(most) ? many : "none");
     }
     if (!here || block.kind != BlockKind::kMixer) return;
-    if (l.mixer == MixerKind::kGatedDeltaNet) return add_delta(model.config, l.delta, &out);
+    switch (l.mixer) {
+      case MixerKind::kGatedDeltaNet:
+        return add_delta(model.config, l.delta, &out);
+      case MixerKind::kAttention:
+        break;
+    }
     const int32_t source = l.attention.kv_source;
     const uint32_t owner = source < 0 ? block.layer : static_cast<uint32_t>(source);
     add_attention(model.config, model.format(0).layers[owner], &out);

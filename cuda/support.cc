@@ -143,9 +143,15 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == TierId::kCuda) {
-      const bool attends = layer.mixer == MixerKind::kAttention;
-      SHARPI_TRY(attends ? check_attention(l, layer.attention) : check_delta(l, layer.delta));
-      if (attends) SHARPI_TRY(check_room(l, device, name, layer.attention.head_dim));
+      switch (layer.mixer) {
+        case MixerKind::kAttention:
+          SHARPI_TRY(check_attention(l, layer.attention));
+          SHARPI_TRY(check_room(l, device, name, layer.attention.head_dim));
+          break;
+        case MixerKind::kGatedDeltaNet:
+          SHARPI_TRY(check_delta(l, layer.delta));
+          break;
+      }
     }
     if (placement.ffn[l] == TierId::kCuda && layer.ffn.kind == FfnKind::kMoe) {
       SHARPI_TRY(check_experts(l, layer.ffn));

@@ -31,10 +31,13 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
     }
     if (block.kind != BlockKind::kMixer) return;
     const LayerSpec& l = spec.layers[block.layer];
-    if (l.mixer == MixerKind::kGatedDeltaNet) {
-      out.add("delta net", delta_net_path(kernels, l.delta.head_dim, config.deterministic, 1),
-              delta_net_path(kernels, l.delta.head_dim, config.deterministic, most));
-      return;
+    switch (l.mixer) {
+      case MixerKind::kGatedDeltaNet:
+        out.add("delta net", delta_net_path(kernels, l.delta.head_dim, config.deterministic, 1),
+                delta_net_path(kernels, l.delta.head_dim, config.deterministic, most));
+        return;
+      case MixerKind::kAttention:
+        break;
     }
     const int32_t source = l.attention.kv_source;
     const KvDtypePair dtypes =

@@ -67,10 +67,14 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == TierId::kCpu) {
-      if (layer.mixer == MixerKind::kAttention)
-        add_attention(&w, layer.attention);
-      else
-        add_delta(&w, layer.delta);
+      switch (layer.mixer) {
+        case MixerKind::kAttention:
+          add_attention(&w, layer.attention);
+          break;
+        case MixerKind::kGatedDeltaNet:
+          add_delta(&w, layer.delta);
+          break;
+      }
     }
     add_ffn(&w, layer.ffn, placement.ffn[l] == TierId::kCpu, placement.experts[l] == TierId::kCpu);
     if (layer.ple_gate) take(&w.wide_in, spec.d_ple);

@@ -235,10 +235,15 @@ Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out) 
   out->kv_source = static_cast<int32_t>(layer);
   out->k_dtype = out->v_dtype = SHARPI_KV_AUTO;
   out->n_slots = out->capacity = out->n_kv_heads = out->head_dim = 0;
-  out->mixer = SHARPI_MIXER_DELTA_NET;
-  if (l.mixer == MixerKind::kGatedDeltaNet) return Status::ok();
   const AttentionSpec& a = l.attention;
-  out->mixer = a.window != 0 ? SHARPI_MIXER_WINDOW : SHARPI_MIXER_ATTENTION;
+  switch (l.mixer) {
+    case MixerKind::kGatedDeltaNet:
+      out->mixer = SHARPI_MIXER_DELTA_NET;
+      return Status::ok();
+    case MixerKind::kAttention:
+      out->mixer = a.window != 0 ? SHARPI_MIXER_WINDOW : SHARPI_MIXER_ATTENTION;
+      break;
+  }
   out->n_kv_heads = a.n_kv_heads;
   out->head_dim = a.head_dim;
   if (a.kv_source >= 0) {

@@ -52,7 +52,12 @@ LayerBytes layer_bytes(const ModelSpec& spec, uint32_t layer) {
 
 uint64_t row_bytes_held(const ModelSpec& spec, uint32_t layer, const SessionShape& session) {
   const LayerSpec& l = spec.layers[layer];
-  if (l.mixer == MixerKind::kGatedDeltaNet) return 2 * state_bytes(l.delta);  // committed, working
+  switch (l.mixer) {
+    case MixerKind::kGatedDeltaNet:
+      return 2 * state_bytes(l.delta);  // committed, working
+    case MixerKind::kAttention:
+      break;
+  }
   const AttentionSpec& a = l.attention;
   if (a.kv_source >= 0) return 0;
   const uint64_t slots =
@@ -64,7 +69,12 @@ uint64_t row_bytes_held(const ModelSpec& spec, uint32_t layer, const SessionShap
 uint64_t row_bytes_read(const ModelSpec& spec, uint32_t layer, const SessionShape& session,
                         const KvDtypePair* dtype) {
   const LayerSpec& l = spec.layers[layer];
-  if (l.mixer == MixerKind::kGatedDeltaNet) return 2 * state_bytes(l.delta);  // read and written
+  switch (l.mixer) {
+    case MixerKind::kGatedDeltaNet:
+      return 2 * state_bytes(l.delta);  // read and written
+    case MixerKind::kAttention:
+      break;
+  }
   const AttentionSpec& a = l.attention;
   const uint32_t owner = a.kv_source >= 0 ? static_cast<uint32_t>(a.kv_source) : layer;
   const uint64_t slots = a.window == 0 ? live_slots(session) : std::min(session.n_ctx, a.window);

@@ -69,22 +69,28 @@ class ProgramMaker {
   void mixer() {
     const LayerSpec& l = spec_.layers[layer_];
     if (inputs_from_rows()) add(OpKind::kPerLayerInputs);
-    if (l.mixer == MixerKind::kAttention) {
-      const bool has_ropes = std::any_of(program_.begin(), program_.end(), [](const Op& op) {
-        return op.kind == OpKind::kRopeTables;
-      });
-      if (!has_ropes) add(OpKind::kRopeTables);
-      add(OpKind::kAttentionIn);
-      if (l.owns_kv() && l.attention.window != 0) add(OpKind::kKeepRing);
-      add(OpKind::kAttentionRows);
-      add(OpKind::kAttend);
-      add(OpKind::kAttentionOut);
-    } else {
-      add(OpKind::kDeltaIn);
-      add(OpKind::kDeltaNet);
-      add(OpKind::kDeltaOut);
+    switch (l.mixer) {
+      case MixerKind::kAttention:
+        attention(l);
+        break;
+      case MixerKind::kGatedDeltaNet:
+        add(OpKind::kDeltaIn);
+        add(OpKind::kDeltaNet);
+        add(OpKind::kDeltaOut);
+        break;
     }
     if (layer_ == last_mixer_ && spec_.has_window()) add(OpKind::kKeepRing);
+  }
+
+  void attention(const LayerSpec& l) {
+    const bool has_ropes = std::any_of(program_.begin(), program_.end(),
+                                       [](const Op& op) { return op.kind == OpKind::kRopeTables; });
+    if (!has_ropes) add(OpKind::kRopeTables);
+    add(OpKind::kAttentionIn);
+    if (l.owns_kv() && l.attention.window != 0) add(OpKind::kKeepRing);
+    add(OpKind::kAttentionRows);
+    add(OpKind::kAttend);
+    add(OpKind::kAttentionOut);
   }
 
   void ffn() {

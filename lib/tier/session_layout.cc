@@ -5,11 +5,26 @@
 
 namespace sharpi {
 
+namespace {
+
+/// Whether a layer keeps a recurrent state beside, or in place of, rows.
+bool is_recurrent(const LayerSpec& layer) {
+  switch (layer.mixer) {
+    case MixerKind::kAttention:
+      return false;
+    case MixerKind::kGatedDeltaNet:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
   StateLayout out;
   out.index_of_layer.assign(spec.layers.size(), -1);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (spec.layers[l].mixer != MixerKind::kGatedDeltaNet || placement.mixer[l] != tier) continue;
+    if (!is_recurrent(spec.layers[l]) || placement.mixer[l] != tier) continue;
     const DeltaNetSpec& d = spec.layers[l].delta;
     StateLayout::Layer s;
     s.layer = l;

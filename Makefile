@@ -27,7 +27,7 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat serve test test-apart bench docs format check check-arm install wheel dist clean
+.PHONY: help demo chat serve test test-apart bench docs format check check-arm check-windows install wheel dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo "make format   format the sources in place"
 	@echo "make check    all that CI runs: tests, sanitizers, both compilers, documentation, ..."
 	@echo "make check-arm  the library on aarch64: cross-built, run under qemu as four processors"
+	@echo "make check-windows  sharpi.dll and programs: compiled by MinGW-w64, run under Wine"
 	@echo "make install  install to PREFIX ($(PREFIX))"
 	@echo "make wheel    the Python package, with the library inside, in $(BUILD)/dist"
 	@echo "make dist     packages: archive, .deb, wheel, NuGet, crates, Go module, in $(BUILD)/dist"
@@ -122,6 +123,9 @@ check:
 ARM ?=
 check-arm:
 	@tools/arm_check.sh $(ARM)
+
+check-windows:
+	@tools/windows_check.sh
 
 install:
 	$(packages) build

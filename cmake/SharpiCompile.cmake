@@ -13,6 +13,12 @@ target_compile_options(sharpi_compile INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wpedantic -Wconversion -fvisibility=hidden>
   $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
   $<$<AND:$<BOOL:${SHARPI_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
+if(MINGW)
+  # This compiler aligns the stack to 16 bytes and stores vectors of 32 and 64 there as if it were
+  # aligned to them (GCC bug 54412): the assembler writes the instructions that need no alignment.
+  target_compile_options(sharpi_compile INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wa,-muse-unaligned-vector-move>)
+  target_compile_definitions(sharpi_compile INTERFACE _WIN32_WINNT=0x0A00 __USE_MINGW_ANSI_STDIO=1)
+endif()
 if(SHARPI_SANITIZE)
   target_compile_options(sharpi_compile INTERFACE
     -fsanitize=${SHARPI_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -22,6 +22,9 @@ function(sharpi_layer name)
     sharpi_unity(sharpi_${name})
   endif()
   target_include_directories(sharpi_${name} PRIVATE "${root}" "${PROJECT_SOURCE_DIR}/include")
+  if(WIN32)  # these define what sharpi.h declares
+    target_compile_definitions(sharpi_${name} PRIVATE SHARPI_BUILD)
+  endif()
   target_link_libraries(sharpi_${name} PRIVATE sharpi_compile ${L_LIBS})
   # These have no loops over weights, rows or vocabularies: a level more would only make builds longer.
   if(name MATCHES "^(gguf|text|model|plan|tier|api)$")

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sharpi.h"
+#include "system.h"
 #include "util.h"
 
 typedef struct {
@@ -164,16 +164,6 @@ static int read_prompt(const options* o, objects* x) {
   return status == SHARPI_OK ? 0 : report_error("prompt", &err);
 }
 
-/* Physical memory of the process; 0 where the system does not say. */
-static uint64_t resident_bytes(void) {
-  unsigned long long pages = 0, resident = 0;
-  FILE* f = fopen("/proc/self/statm", "r");
-  if (f == NULL) return 0;
-  const int n = fscanf(f, "%llu %llu", &pages, &resident);
-  fclose(f);
-  return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
-}
-
 static int print_memory(const sharpi_session* session, const char* when) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_session_summary s = {.struct_size = sizeof s};
@@ -258,6 +248,7 @@ static int answer(const options* o, objects* x) {
 }
 
 int main(int argc, char** argv) {
+  start_program(&argc, &argv);
   program_name = "compact";
   const options o = parse_options(argc, argv);
   objects x = {0};

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sharpi.h"
+#include "system.h"
 #include "util.h"
 
 typedef struct {
@@ -134,7 +134,7 @@ static options parse_options(int argc, char** argv) {
     exit(EXIT_USAGE);
   }
   o.thinking = (o.think ? SHARPI_CHAT_THINKING : 0) | (o.no_think ? SHARPI_CHAT_NO_THINKING : 0);
-  if (isatty(STDERR_FILENO) && !o.quiet) o.show_progress = 1;
+  if (is_terminal(stderr) && !o.quiet) o.show_progress = 1;
   return o;
 }
 
@@ -402,6 +402,7 @@ static int check_expected(const options* o, const printer* p) {
 }
 
 int main(int argc, char** argv) {
+  start_program(&argc, &argv);
   program_name = "generate";
   options o = parse_options(argc, argv);
   objects x = {0};

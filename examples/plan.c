@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sharpi.h"
+#include "system.h"
 #include "util.h"
 
 typedef struct {
@@ -211,7 +212,7 @@ static int write_svg(const options* o, const sharpi_plan_summary* s, const sharp
                      uint32_t n) {
   static const sharpi_row_kind kKinds[] = {SHARPI_ROW_DEVICE, SHARPI_ROW_PINNED,
                                            SHARPI_ROW_ANONYMOUS, SHARPI_ROW_MAPPED};
-  FILE* out = fopen(o->svg_path, "w");
+  FILE* out = open_file(o->svg_path, "w");
   if (out == NULL) {
     fprintf(stderr, "%s: %s: %s\n", program_name, o->svg_path, strerror(errno));
     return EXIT_FAILED;
@@ -263,6 +264,7 @@ static int show(const options* o, const sharpi_plan* plan) {
 }
 
 int main(int argc, char** argv) {
+  start_program(&argc, &argv);
   program_name = "plan";
   options o;
   parse_options(argc, argv, &o);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "system.h"
+
 const char* program_name = "example";
 
 int report_error(const char* what, const sharpi_error* err) {
@@ -193,7 +195,7 @@ void* checked_malloc(size_t bytes) {
 }
 
 char* read_file(const char* path, size_t* len) {
-  FILE* file = fopen(path, "rb");
+  FILE* file = open_file(path, "rb");
   if (file == NULL) {
     fprintf(stderr, "%s: %s: %s\n", program_name, path, strerror(errno));
     return NULL;

@@ -69,7 +69,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__GNUC__) || defined(__clang__)
+#if defined(_WIN32)
+#if defined(SHARPI_BUILD)
+#define SHARPI_API __declspec(dllexport)
+#elif defined(SHARPI_STATIC) /* who links the archive on Windows defines this */
+#define SHARPI_API
+#else
+#define SHARPI_API __declspec(dllimport)
+#endif
+#elif defined(__GNUC__) || defined(__clang__)
 #define SHARPI_API __attribute__((visibility("default")))
 #else
 #define SHARPI_API

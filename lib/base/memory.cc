@@ -30,7 +30,7 @@ std::byte* take_block(const HostAllocator& host, uint64_t bytes) {
     return os::map_pages(round_up(bytes, os::page_size()), os::Access::kReadWrite, &error);
   }
   const uint64_t rounded = round_up(bytes, kSmallAlignment);
-  void* p = std::aligned_alloc(kSmallAlignment, rounded);
+  void* p = os::allocate_aligned(kSmallAlignment, rounded);
   if (p != nullptr) std::memset(p, 0, rounded);
   return static_cast<std::byte*>(p);
 }
@@ -41,7 +41,7 @@ void free_block(const HostAllocator& host, std::byte* p, uint64_t bytes) {
   } else if (bytes >= kHugeFrom) {
     os::unmap_pages(p, round_up(bytes, os::page_size()));
   } else {
-    std::free(p);
+    os::free_aligned(p);
   }
 }
 

@@ -146,7 +146,8 @@ void Reservation::forget_pages(uint64_t from) noexcept {
 }
 
 Status Reservation::make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free) {
-  if (bytes == 0 || prefix_ == nullptr) return Status::ok();
+  // Without shared pages every range keeps its own, and is charged for them.
+  if (bytes == 0 || prefix_ == nullptr || !os::can_share_pages()) return Status::ok();
   bytes = page_floor(bytes);
   const std::lock_guard<std::mutex> lock(prefix_->mutex);
   Prefix& prefix = *prefix_;

@@ -10,6 +10,15 @@
 #include <string>
 #include <utility>
 
+/// The compiler checks a format and its arguments: printf's, of C99 on every system.
+#if defined(__MINGW32__) && !defined(__clang__)
+#define SHARPI_FORMAT(format_at, arguments_at) \
+  __attribute__((format(gnu_printf, format_at, arguments_at)))
+#else
+#define SHARPI_FORMAT(format_at, arguments_at) \
+  __attribute__((format(printf, format_at, arguments_at)))
+#endif
+
 namespace sharpi {
 
 /// The numbers are those of SHARPI_E_* in sharpi.h (sealed by static_assert in lib/api).
@@ -38,9 +47,9 @@ class [[nodiscard]] Status {
   Status() = default;
   static Status ok() { return {}; }
   /// `format` is printf's. The text is one line, no function prefix, no final full stop.
-  static Status error(Code code, const char* format, ...) __attribute__((format(printf, 2, 3)));
+  static Status error(Code code, const char* format, ...) SHARPI_FORMAT(2, 3);
   static Status native_error(Code code, int32_t native, const char* format, ...)
-      __attribute__((format(printf, 3, 4)));
+      SHARPI_FORMAT(3, 4);
 
   bool is_ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }

@@ -13,8 +13,8 @@ namespace {
 
 using ull = unsigned long long;
 
-__attribute__((format(printf, 3, 4))) void line(const Context& context, sharpi_log_level level,
-                                                const char* format, ...) {
+SHARPI_FORMAT(3, 4)
+void line(const Context& context, sharpi_log_level level, const char* format, ...) {
   if (!context.logs(level)) return;
   char text[1024];
   va_list args;

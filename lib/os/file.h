@@ -34,7 +34,7 @@ class File {
   /// What is no regular file is open too, and *kind says so. Never waits, as for a pipe's writer.
   int open(const char* path, Kind* kind);
   void close() noexcept;
-  bool is_open() const { return fd_ >= 0; }
+  bool is_open() const { return handle_ != -1; }
   /// As it is now.
   int facts(Facts* out) const;
   /// Copies [at, at + bytes); kEndOfFile if the file ends before that.
@@ -46,8 +46,8 @@ class File {
   void dont_need(uint64_t at, uint64_t bytes) const;
 
  private:
-  void swap(File& o) noexcept { std::swap(fd_, o.fd_); }
-  int fd_ = -1;
+  void swap(File& o) noexcept { std::swap(handle_, o.handle_); }
+  int64_t handle_ = -1;  // the system's number of the open file
 };
 
 void unmap_file(const std::byte* data, uint64_t bytes);

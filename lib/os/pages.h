@@ -13,6 +13,11 @@ uint64_t page_size();
 /// What the processor maps at once where the system lets it: aligned ranges of so many bytes.
 inline constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
+/// A block of the C library's heap; null: there is no memory. Pre: `bytes` is a multiple of
+/// `alignment`, a power of two.
+void* allocate_aligned(uint64_t alignment, uint64_t bytes);
+void free_aligned(void* block);
+
 enum class Access { kNone, kRead, kReadWrite };
 
 /// Address space at a multiple of kHugePage. With kReadWrite memory comes when it is touched, and
@@ -27,6 +32,10 @@ int populate_pages(std::byte* p, uint64_t bytes);
 void release_pages(std::byte* p, uint64_t bytes);
 /// Whatever is mapped in the range goes; its addresses stay taken, without memory.
 void clear_mapping(std::byte* p, uint64_t bytes);
+
+/// Whether this system can put pages that several ranges read in the place of others while those
+/// are read. Where it cannot, the functions below refuse with the system's "not supported".
+bool can_share_pages();
 
 /// Memory somewhere, populated, that move_pages() puts into a range. Null: refused.
 std::byte* map_spare(uint64_t bytes, int* error);

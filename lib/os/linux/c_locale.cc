@@ -25,4 +25,9 @@ size_t english_time(char* out, size_t size, const char* format, const std::tm& t
   return strftime_l(out, size, format, &time, c_locale());
 }
 
+bool local_time(int64_t seconds, std::tm* out) {
+  const auto t = static_cast<std::time_t>(seconds);
+  return localtime_r(&t, out) != nullptr;
+}
+
 }  // namespace sharpi::os

@@ -18,6 +18,14 @@
 
 namespace sharpi::os {
 
+namespace {
+
+int descriptor(int64_t handle) {
+  return static_cast<int>(handle);
+}
+
+}  // namespace
+
 const int kIsFolder = EISDIR, kNoRegularFile = ENODEV;
 
 const char* error_text(int error) {
@@ -31,10 +39,10 @@ bool is_not_found(int error) {
 
 int File::open(const char* path, Kind* kind) {
   // Without O_NONBLOCK the open of a named pipe would wait for a writer.
-  fd_ = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) return errno;
+  handle_ = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (handle_ < 0) return errno;
   struct stat info;
-  if (fstat(fd_, &info) != 0) return errno;
+  if (fstat(descriptor(handle_), &info) != 0) return errno;
   *kind = S_ISREG(info.st_mode)   ? Kind::kRegular
           : S_ISDIR(info.st_mode) ? Kind::kFolder
                                   : Kind::kOther;
@@ -42,13 +50,13 @@ int File::open(const char* path, Kind* kind) {
 }
 
 void File::close() noexcept {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  if (handle_ >= 0) ::close(descriptor(handle_));
+  handle_ = -1;
 }
 
 int File::facts(Facts* out) const {
   struct stat info;
-  if (fstat(fd_, &info) != 0) return errno;
+  if (fstat(descriptor(handle_), &info) != 0) return errno;
   out->bytes = static_cast<uint64_t>(info.st_size);
   out->mtime_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
   return 0;
@@ -57,7 +65,8 @@ int File::facts(Facts* out) const {
 int File::read(uint64_t at, void* out, uint64_t bytes) const {
   auto* to = static_cast<std::byte*>(out);
   while (bytes != 0) {
-    const ssize_t n = pread(fd_, to, std::min<uint64_t>(bytes, 1u << 30), static_cast<off_t>(at));
+    const ssize_t n =
+        pread(descriptor(handle_), to, std::min<uint64_t>(bytes, 1u << 30), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno;
     if (n == 0) return kEndOfFile;
@@ -69,18 +78,20 @@ int File::read(uint64_t at, void* out, uint64_t bytes) const {
 }
 
 int File::map(uint64_t bytes, const std::byte** out) const {
-  void* p = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd_, 0);
+  void* p = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, descriptor(handle_), 0);
   if (p == MAP_FAILED) return errno;
   *out = static_cast<const std::byte*>(p);
   return 0;
 }
 
 void File::will_need(uint64_t at, uint64_t bytes) const {
-  posix_fadvise(fd_, static_cast<off_t>(at), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+  posix_fadvise(descriptor(handle_), static_cast<off_t>(at), static_cast<off_t>(bytes),
+                POSIX_FADV_WILLNEED);
 }
 
 void File::dont_need(uint64_t at, uint64_t bytes) const {
-  posix_fadvise(fd_, static_cast<off_t>(at), static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+  posix_fadvise(descriptor(handle_), static_cast<off_t>(at), static_cast<off_t>(bytes),
+                POSIX_FADV_DONTNEED);
 }
 
 void unmap_file(const std::byte* data, uint64_t bytes) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older C library headers lack the name
@@ -39,6 +40,14 @@ constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 uint64_t page_size() {
   static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   return bytes;
+}
+
+void* allocate_aligned(uint64_t alignment, uint64_t bytes) {
+  return std::aligned_alloc(alignment, bytes);
+}
+
+void free_aligned(void* block) {
+  std::free(block);
 }
 
 std::byte* map_pages(uint64_t bytes, Access access, int* error) {
@@ -87,6 +96,10 @@ void release_pages(std::byte* p, uint64_t bytes) {
 
 void clear_mapping(std::byte* p, uint64_t bytes) {
   if (bytes != 0) mmap(p, bytes, PROT_NONE, kNothing | MAP_FIXED, -1, 0);
+}
+
+bool can_share_pages() {
+  return true;
 }
 
 std::byte* map_spare(uint64_t bytes, int* error) {

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "text/grammar/code_points.h"
 #include "text/grammar/expressions.h"
+#include "text/grammar/json_numbers.h"
 #include "text/grammar/schema_document.h"
 
 namespace sharpi::grammar {

@@ -198,9 +198,8 @@ Status Interpreter::strftime_now(const Arguments& given, Value* out) {
     return Status::error(Code::kInvalidArgument,
                          "strftime_now wants a format of 256 bytes at most");
   }
-  const auto seconds = static_cast<std::time_t>(now_);
   std::tm parts{};
-  if (localtime_r(&seconds, &parts) == nullptr) {
+  if (!os::local_time(static_cast<int64_t>(now_), &parts)) {
     return Status::error(Code::kInvalidArgument, "the time cannot be told");
   }
   char text[1024];

@@ -27,7 +27,7 @@ def check_schema(schema: Union[Mapping[str, Any], bool, str], text: Union[str, b
     try:
         call(lib.sharpi_schema_check, rules, len(rules), data, len(data))
     except Mismatch as e:
-        return str(e)
+        return e.text
     return None
 
 

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#define _POSIX_C_SOURCE 200809L /* fileno() beside the names of C99 alone */
+
 #include <unistd.h>
 
 #include "system.h"

@@ -46,7 +46,7 @@ has_files() {  # folder: those of a list that comes from standard input
 }
 # The C example, compiled with these flags against the package.
 c_host() {
-  "${CC:-gcc}" -std=c99 -O1 -I"$tree/examples" "$tree/examples/generate.c" "$tree/examples/util.c" -o generate "$@"
+  "${CC:-gcc}" -std=c99 -O1 -I"$tree/examples" "$tree/examples/generate.c" "$tree/examples/util.c" "$tree/examples/system_posix.c" -o generate "$@"
   answers env LD_LIBRARY_PATH="$library_path" ./generate -m "$model" -f "$question" --chat --temp 0 -n 32 --quiet
 }
 
@@ -101,10 +101,10 @@ EOF
     [[ $EUID == 0 ]] && have debootstrap || skip "it needs root and debootstrap"
     . /etc/os-release
     debootstrap --variant=minbase "$VERSION_CODENAME" root > log 2>&1 || skip "debootstrap: $(tail -n 1 log)"
-    cp "$packages"/libsharpi*.deb "$model" "$question" "$tree"/examples/{generate.c,util.c,util.h} root/tmp/
+    cp "$packages"/libsharpi*.deb "$model" "$question" "$tree"/examples/{generate.c,util.c,util.h,system.h,system_posix.c} root/tmp/
     chroot root sh -c 'cd /tmp && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
       --no-install-recommends gcc libc6-dev pkg-config ./libsharpi*.deb > /dev/null &&
-      gcc generate.c util.c -o generate $(pkg-config --cflags --libs sharpi)' > log 2>&1 || { tail -n 20 log; exit 1; }
+      gcc generate.c util.c system_posix.c -o generate $(pkg-config --cflags --libs sharpi)' > log 2>&1 || { tail -n 20 log; exit 1; }
     answers chroot root sh -c 'cd /tmp && ./generate -m *.gguf -f demo_prompt.txt --chat --temp 0 -n 32 --quiet'
     ;;
   wheel)

@@ -2,12 +2,14 @@
 #include "system.h"
 
 #define WIN32_LEAN_AND_MEAN
+/* clang-format off: this header comes before those that need it */
+#include <windows.h>
+/* clang-format on */
 #include <fcntl.h>
 #include <io.h>
 #include <psapi.h>
 #include <shellapi.h>
 #include <stdlib.h>
-#include <windows.h>
 
 static char* utf8_of(const wchar_t* text) {
   const int n = WideCharToMultiByte(CP_UTF8, 0, text, -1, NULL, 0, NULL, NULL);
@@ -55,5 +57,5 @@ int is_terminal(FILE* file) {
 
 uint64_t resident_bytes(void) {
   PROCESS_MEMORY_COUNTERS now = {.cb = sizeof now};
-  return K32GetProcessMemoryInfo(GetCurrentProcess(), &now, sizeof now) ? now.WorkingSetSize : 0;
+  return GetProcessMemoryInfo(GetCurrentProcess(), &now, sizeof now) ? now.WorkingSetSize : 0;
 }

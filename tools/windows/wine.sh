@@ -6,4 +6,6 @@ set -euo pipefail
 export WINEPREFIX=${WINEPREFIX:-${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/wine} WINEDEBUG=${WINEDEBUG:--all}
 mkdir -p "$WINEPREFIX"
 wine=$(command -v wine64 || command -v wine || echo /usr/lib/wine/wine64)
-exec "$wine" "$@"
+program=$1
+[[ -e $program ]] || program+=.exe  # as the compiler named it
+exec "$wine" "$program" "${@:2}"

@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build-windows}
 jobs=$(nproc)
+tools/setup/packages.sh windows
 tools/setup/windows.sh "$build/root"
 cmake --preset release -B "$build/release" --toolchain "$PWD/cmake/toolchains/windows-x64.cmake" \
   -DSHARPI_WINDOWS_ROOT="$(realpath "$build/root")" -DSHARPI_TESTS=OFF -DSHARPI_INSTALL=OFF -DSHARPI_WERROR=ON \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|arm|ci
+# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|arm|windows|ci
 #
 # Each need is probed by what it does, not by its package, so tools from elsewhere count too. What is
 # missing is installed with apt-get when that is possible without a question (root, or sudo without a
@@ -93,6 +93,15 @@ need_arm() {
   need qemu-user-static have qemu-aarch64-static
   need libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/lib/libc.so.6
 }
+need_windows() {
+  need_build
+  need g++-mingw-w64-x86-64-posix have x86_64-w64-mingw32-g++-posix
+  need libz-mingw-w64-dev test -e /usr/x86_64-w64-mingw32/lib/libz.a
+  need wine64 test -x /usr/lib/wine/wine64
+  need googletest test -d /usr/src/googletest/googletest
+  need libboost-dev have_header boost/beast/http/basic_parser.hpp
+  need nlohmann-json3-dev have_header nlohmann/json.hpp
+}
 # The page of the server is looked at with it; Ubuntu's archive has none.
 need_browser() {
   have chromium || have google-chrome || ! apt-cache show chromium > /dev/null 2>&1 || missing+=(chromium)
@@ -164,7 +173,7 @@ EOF
 }
 
 case "${1:-}" in
-  build | serve | test | bench | docs | format | wheel | arm | ci)
+  build | serve | test | bench | docs | format | wheel | arm | windows | ci)
     "need_$1"
     install_missing
     if [[ $1 == ci ]]; then
@@ -174,7 +183,7 @@ case "${1:-}" in
     [[ $1 == format ]] || check_cmake
     ;;
   *)
-    echo "usage: $0 build|serve|test|bench|docs|format|wheel|arm|ci" >&2
+    echo "usage: $0 build|serve|test|bench|docs|format|wheel|arm|windows|ci" >&2
     exit 2
     ;;
 esac

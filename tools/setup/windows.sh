@@ -1,29 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What a build for Windows needs, in a folder: windows.sh folder. The compiler and Wine are packages of
-# the system, installed where that is possible without a question; the libraries that ours is made of
-# are compiled from the system's own source packages, static, so that a user has nothing to install.
+# The libraries that a build for Windows needs, in a folder: windows.sh folder. They are
+# compiled from the system's own source packages, static, so that a user has nothing to install.
 set -euo pipefail
 root=$(mkdir -p "${1:?usage: windows.sh folder}" && cd "$1" && pwd)
 work=$root/work
 jobs=$(nproc)
-
-missing=()
-need() {  # package, probe...
-  "${@:2}" > /dev/null 2>&1 || missing+=("$1")
-}
-need g++-mingw-w64-x86-64-posix command -v x86_64-w64-mingw32-g++-posix
-need libz-mingw-w64-dev test -f /usr/x86_64-w64-mingw32/lib/libz.a
-need wine64 test -x /usr/lib/wine/wine64
-need googletest test -d /usr/src/googletest/googletest
-need libboost-dev test -d /usr/include/boost/beast
-need nlohmann-json3-dev test -f /usr/include/nlohmann/json.hpp
-if ((${#missing[@]})); then
-  command=(apt-get install -y --no-install-recommends "${missing[@]}")
-  if ((EUID == 0)); then "${command[@]}" > "$root/apt.log" 2>&1 || { cat "$root/apt.log"; exit 2; }
-  elif sudo -n true 2> /dev/null; then sudo "${command[@]}"
-  else echo "for Windows, first: sudo ${command[*]}"; exit 2; fi
-fi
 
 # The source packages of the system's own archive, without a change to the system's lists.
 sources() {  # package...

@@ -10,6 +10,9 @@ PREFIX ?= /usr/local
 
 # CTest comes with the CMake in use.
 CTEST = $(if $(findstring /,$(CMAKE)),$(dir $(CMAKE))ctest,ctest)
+# Tests that take minutes run a part, which the commit's hash chooses: SHARPI_TEST_TURN=all make test runs
+# everything.
+turn = SHARPI_TEST_TURN=$$(tools/ci/turn.sh)
 packages = @CMAKE="$(CMAKE)" tools/setup/packages.sh
 # Where there is a GPU and a compiler for it, the CUDA tier is built too, for that GPU.
 has_gpu := $(shell nvidia-smi -L > /dev/null 2>&1 && \
@@ -90,14 +93,14 @@ test:
 	$(configure)
 	$(build)
 	@rm -rf "$(BUILD)/tests/results"
-	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -LE apart; status=$$?; \
+	@$(turn) $(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -LE apart; status=$$?; \
 	  tools/ci/cases.sh "$(BUILD)" || status=1; "$(BUILD)/tests/list_fixtures"; exit $$status
 
 test-apart:
 	$(packages) test
 	$(configure)
 	$(build) --target perplexity_test
-	@$(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -L apart
+	@$(turn) $(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -L apart
 
 bench:
 	$(packages) bench

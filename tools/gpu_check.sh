@@ -27,6 +27,7 @@
 # Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+unset SHARPI_TEST_TURN  # what is recorded of a suite is all of it
 root=$PWD
 
 parts=cpu,build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
@@ -124,7 +125,7 @@ build_one() {  # folder
 
 # Long ones go in pieces, first.
 declare -A pieces=([splits_test]=7 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
-  [parity_test]=4 [snapkv_test]=3 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
+  [needles_test]=4 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
 
 jobs_of_suites() {  # profile folder
   local program name n i kind tier

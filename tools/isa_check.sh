@@ -55,6 +55,8 @@ while (($#)); do
   esac
   shift
 done
+# What is recorded of a suite is all of it.
+((record)) && unset SHARPI_TEST_TURN
 folder=$(realpath "${prebuilt:-$build}") || exit 2
 [[ -x $folder/tests/list_isas ]] || { echo "no tests in $folder" >&2; exit 2; }
 results=${results:-$folder/isa-results}

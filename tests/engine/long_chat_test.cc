@@ -7,6 +7,7 @@
 
 #include "engine_case.h"
 #include "support/needle.h"
+#include "support/turn.h"
 
 namespace sharpi::testing {
 namespace {
@@ -58,9 +59,11 @@ TEST_P(LongChat, StillAnswersWhatWasSaidInTheLast2000Tokens) {
 
 /// Past the context for the first time, and a little on: rows that are rounded are turned, too.
 TEST_P(LongChat, AnswersWithRoundedRowsPastItsContext) {
+  const Turn turn(GetParam().size(), 3);  // the three models' names differ in length
+  uint64_t i = 0;
   for (const sharpi_kv_dtype kv : stored_dtypes()) {
     SCOPED_TRACE(dtype_text(kv));
-    if (kv != SHARPI_KV_F32) talk(7000, kv);
+    if (kv != SHARPI_KV_F32 && turn.has(i++)) talk(7000, kv);
   }
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The numbers are right: logits and greedy continuations against goldens that another
-// implementation computed in f32, and needles found far back in a prompt, all through the C ABI.
+// implementation computed in f32, all through the C ABI.
 #include <cmath>
 #include <string>
 
 #include "engine_case.h"
 #include "support/golden.h"
-#include "support/needle.h"
 
 namespace sharpi::testing {
 namespace {
@@ -28,7 +27,6 @@ std::string name_of(const ::testing::TestParamInfo<Variant>& v) {
 
 class OnFixture : public ::testing::TestWithParam<Variant> {
  protected:
-  explicit OnFixture(uint32_t n_threads = 2) : n_threads_(n_threads) {}
   void SetUp() override {
     fixture_ = find_fixture(GetParam().fixture);
     if (!fixture_) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
@@ -36,7 +34,6 @@ class OnFixture : public ::testing::TestWithParam<Variant> {
     ASSERT_TRUE(golden.is_ok()) << golden.status().text();
     golden_ = golden.take();
     ModelSetup setup;
-    setup.n_threads = n_threads_;
     setup.edit = [](sharpi_plan_params* p, sharpi_session_params* s) {
       p->arithmetic = GetParam().arithmetic;
       p->max_logit_rows = kRows;
@@ -51,9 +48,6 @@ class OnFixture : public ::testing::TestWithParam<Variant> {
   std::optional<Fixture> fixture_;
   Golden golden_;
   Loaded loaded_;
-
- private:
-  uint32_t n_threads_;
 };
 
 class Goldens : public OnFixture {};
@@ -110,22 +104,6 @@ TEST_P(FastGoldens, ArgmaxFollowsTheGoldens) {
   EXPECT_GE(static_cast<double>(wide_equal), 0.995 * static_cast<double>(wide));
 }
 
-class Needles : public OnFixture {
- protected:
-  Needles() : OnFixture(kThreadsOfNeedles) {}
-};
-
-TEST_P(Needles, AreFoundFarBack) {
-  size_t found = 0;
-  for (const GoldenNeedle& needle : golden_.needles) {
-    Chat chat(loaded_.model.get());
-    chat.prefill(needle.prompt);
-    found += answers(loaded_.model.get(), chat, needle) ? 1 : 0;
-  }
-  RecordProperty("found", static_cast<int>(found));
-  EXPECT_GE(found, 23u) << "of " << golden_.needles.size();
-}
-
 std::vector<Variant> variants(const std::vector<std::string>& models, sharpi_arithmetic arithmetic,
                               std::vector<sharpi_kv_dtype> dtypes) {
   std::vector<Variant> out;
@@ -143,10 +121,5 @@ INSTANTIATE_TEST_SUITE_P(Parity, FastGoldens,
                          ::testing::ValuesIn(variants(trained_models(), SHARPI_ARITHMETIC_FAST,
                                                       {SHARPI_KV_F32})),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Parity, Needles,
-                         ::testing::ValuesIn(variants(trained_models(), SHARPI_ARITHMETIC_FAST,
-                                                      stored_dtypes())),
-                         name_of);
-
 }  // namespace
 }  // namespace sharpi::testing

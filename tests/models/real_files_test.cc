@@ -4,8 +4,11 @@
 // chat.
 #include "models/real_files.h"
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "models/text_reader.h"
 #include "support/golden.h"

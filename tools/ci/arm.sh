@@ -6,7 +6,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 command -v apt-get > /dev/null || { echo "skipped: the libraries for arm64 are Debian's packages"; exit "$kSkipped"; }
-turn=$(git rev-parse HEAD 2> /dev/null || tools/ci/tree_hash.sh lib tests)
+turn=$(tools/ci/turn.sh)
+export SHARPI_TEST_TURN=$turn
 status=0
 tools/arm_check.sh --turn "$turn" --limit "${1:-240}" --again || status=$?
 case $status in

@@ -27,6 +27,7 @@ cases=$(awk '
     sub(/\.xml$/, "", entry)
     printf "%9.2f s  %s  %s.%s\n", field("time"), entry, field("classname"), field("name")
   }
+  /<property name="part" / { in_part++ }
   /<failure / && !failed_here { failed_here = 1; failed++ }
   /<skipped / {
     skipped++
@@ -41,6 +42,7 @@ cases=$(awk '
     printf "# %d cases ran: %d passed, %d failed, %d were skipped\n", ran,
            ran - failed - skipped, failed, skipped
     if (absent) printf "# %9d did not run: their models were to be where there is no device\n", absent
+    if (in_part) printf "# %9d ran the part of theirs that is this commit\047s turn (SHARPI_TEST_TURN=all runs everything)\n", in_part
     for (reason in reasons) printf "# %9d skipped: %s\n", reasons[reason], reason
   }' "$results"/*.xml)
 sed -n 's/^# //p' <<< "$cases"

@@ -11,7 +11,8 @@ SECONDS=0
 mapfile -t sets < <(build/tests/list_isas)
 unset 'sets[-1]'
 ((${#sets[@]})) || { echo "this machine has one set only"; exit "$kSkipped"; }
-turn=$(git rev-parse HEAD 2> /dev/null || tools/ci/tree_hash.sh lib tests)
+turn=$(tools/ci/turn.sh)
+export SHARPI_TEST_TURN=$turn
 status=0
 check() {
   local got=0

@@ -14,7 +14,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # long calls, the host's drafts on splits, most models' long prompts and chunk sizes, the keep sets of long
 # prompts, and 200 000 draws behind drafts, and a stream that waits for a long prompt,
 # which run the code of shorter tests over thousands of tokens.
-long='*Needle*:*DefaultPolicyKeeps*:*AProbeAims*:*BoundedSessionsNever*:*ReadInBatches*'
+long='*Needle*:*BoundedSessionsNever*:*ReadInBatches*'
 long+=':*AreKeptUpToScoreTies*:*OfOneLongCall*'
 long+=':*LongChat*:DraftDistribution*:*SmolLm2*'
 long+=':*LongPromptsDoNotDependOnChunks*/gemma4kv'

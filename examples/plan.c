@@ -14,6 +14,7 @@ typedef struct {
   const char *model_path, *svg_path;
   sharpi_plan_params plan;
   sharpi_session_params session;
+  uint32_t n_threads;
   int json, ignore_env;
 } options;
 
@@ -25,6 +26,7 @@ static const char kHelp[] =
     "  --gpu-experts N|auto  layers whose routed experts are all on the GPU (auto)\n"
     "  --expert-slots N|auto  single experts on the GPU besides (auto)\n"
     "  --kv-type T|K,V    KV rows: auto, fp32, bf16, q8_0, q4 (auto)\n"
+    "  -t N               threads of the CPU tier, of which each has rows of the plan (all)\n"
     "  --sessions N       conversations at once (1)\n"
     "  --chunk N          tokens of one prefill chunk (what pays and fits)\n"
     "  --checkpoints N    recurrent checkpoints of a session (0)\n"
@@ -66,6 +68,8 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     parse_kv_type(flag, flag_value(argc, argv, i), &o->session.k_dtype, &o->session.v_dtype);
     o->session.tail_k_dtype = o->session.k_dtype;
     o->session.tail_v_dtype = o->session.v_dtype;
+  } else if (strcmp(flag, "-t") == 0) {
+    o->n_threads = parse_count(flag, flag_value(argc, argv, i), 0, 1024);
   } else if (strcmp(flag, "--sessions") == 0) {
     o->plan.n_sessions = parse_count(flag, flag_value(argc, argv, i), 1, 4096);
   } else if (strcmp(flag, "--chunk") == 0) {
@@ -271,6 +275,7 @@ int main(int argc, char** argv) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_context_params params;
   sharpi_context_params_init(&params, sizeof params);
+  params.n_threads = o.n_threads;
   if (!o.ignore_env) params.flags |= SHARPI_CONTEXT_READ_ENV;
   sharpi_context* context = NULL;
   if (sharpi_context_create(&params, &context, &err)) return report_error("context", &err);

@@ -229,9 +229,10 @@ TEST(Plan, RowsOfJsonAndDrawingAddUpToTheTotals) {
   }
 }
 
-/// Small chunks: what many threads need for large ones would fill the budget alone.
+/// Few threads and small chunks: what many threads need would fill the budget alone.
 TEST(Plan, SaysWhatDoesNotFitAndWhatWould) {
-  const Output o = run(kPlan, "'" + kModel + "' -c 8192 -g 0 --chunk 8 --host-mib 16");
+  const std::string rest = " -t 2 -g 0 --chunk 8 --host-mib 16";
+  const Output o = run(kPlan, "'" + kModel + "' -c 8192" + rest);
   EXPECT_EQ(o.exit_code, 1);
   for (const char* part : {"SHARPI_E_DOES_NOT_FIT", " more than the host_budget of 16777216",
                            "row \"KV rows\" with ", "would fit: ", "or n_ctx "}) {
@@ -239,10 +240,12 @@ TEST(Plan, SaysWhatDoesNotFitAndWhatWould) {
   }
   const auto n_ctx = static_cast<unsigned>(numbers(o.err, "or n_ctx ").at(0));
   const auto with = [&](unsigned n) {
-    return run(kPlan, "'" + kModel + "' -c " + std::to_string(n) + " -g 0 --chunk 8 --host-mib 16");
+    return run(kPlan, "'" + kModel + "' -c " + std::to_string(n) + rest);
   };
   EXPECT_EQ(with(n_ctx).exit_code, 0);
   EXPECT_EQ(with(n_ctx + 1).exit_code, 1);
+  const std::string threads = "'" + kModel + "' -c " + std::to_string(n_ctx) + " -t 64";
+  EXPECT_EQ(run(kPlan, threads + " -g 0 --chunk 8 --host-mib 16").exit_code, 1);
 }
 
 Output compact(const std::string& arguments) {

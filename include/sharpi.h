@@ -977,7 +977,8 @@ typedef struct sharpi_chat_parts {
  *  that has no end ends where a call begins; until it is known that no end comes, text from that call on is held
  *  back. A mark inside a string of a call ends nothing; in the text of an XML argument it ends something only where
  *  the rest of a call follows. Such arguments are strings unless the tool's schema says otherwise and the text is
- *  that: then they are the JSON that they spell. A malformed call stays in the content as it was written.
+ *  that: then they are the JSON that they spell, in whose strings no mark ends anything. Where a schema lists strings
+ *  beside other values (`enum`), those are told by the text. A malformed call stays in the content as it was written.
  *  @param params null = defaults. @param out reasoning, content and tool calls, one behind the other.
  *  @return SHARPI_OK; INVALID_ARGUMENT (tools that are no JSON array of functions, too), DOES_NOT_FIT (calls of more
  *  than 256 MiB), BUFFER_TOO_SMALL (parts are written). @thread any. @since 1.0 */
@@ -1041,8 +1042,12 @@ typedef struct sharpi_grammar_params {
                                                     sharpi_chat_parse() reads; otherwise, and with MUST_CALL,
                                                     they are written as Hermes does. Where the model's
                                                     template shows the marks of Gemma 4, FunctionGemma or
-                                                    LFM2, they are written as that model does, in either
-                                                    case. Arguments keep to the function's `parameters`,
+                                                    LFM2, or calls as tags (Qwen3-Coder and Qwen 3.5, GLM),
+                                                    they are written as that model does, in either
+                                                    case. Between tags, an argument whose schema allows a
+                                                    string is that string as it is, or null; the closing
+                                                    tag cannot stand in it. Arguments keep to the
+                                                    function's `parameters`,
                                                     unless it has "strict": false. Default null. Not kept. */
   size_t tools_len;
   const char *tool;                            /**< NUL-terminated: the only function that may be called; default

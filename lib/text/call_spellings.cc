@@ -27,11 +27,40 @@ bool set_argument(std::string_view key, const Value& value, const CallContext& c
 using Follows = CallState (*)(std::string_view close, const CallContext& context,
                               CallScanner scanner);
 
+/// The same where the value is JSON, whose end is clear: marks in its strings end nothing. kBroken:
+/// it is none.
+CallState read_json_value(std::string_view end, std::string_view close, Follows follows,
+                          const CallContext& context, CallScanner* scanner, std::string_view* out) {
+  const std::string_view text = scanner->rest();
+  CallScanner inside = *scanner;
+  inside.blanks();
+  Value value;
+  size_t used = 0;
+  CallState state = read_json_begin(inside.rest(), context.heap, &value, &used);
+  if (state == CallState::kComplete) {
+    inside.skip(used);
+    inside.blanks();
+    *out = text.substr(0, inside.at() - scanner->at());
+    state = inside.word(end);
+  }
+  if (state == CallState::kComplete) state = follows(close, context, CallScanner(inside.rest()));
+  if (state == CallState::kComplete) *scanner = inside;
+  if (state != CallState::kIncomplete) return state;
+  *context.left -= std::min<uint64_t>(*context.left, text.size());
+  return context.whole ? CallState::kBroken : state;
+}
+
 /// Goes behind the first `end` that the rest of a call follows; *out: what stands before it.
-CallState read_value(std::string_view end, std::string_view close, Follows follows,
+/// @param json the schema may want JSON there.
+CallState read_value(std::string_view end, std::string_view close, Follows follows, bool json,
                      const CallContext& context, CallScanner* scanner, std::string_view* out) {
   const std::string_view text = scanner->rest();
   if (text.size() > *context.left) return CallState::kBroken;
+  if (json) {
+    const CallState read = read_json_value(end, close, follows, context, scanner, out);
+    if (read != CallState::kBroken) return read;
+    if (text.size() > *context.left) return read;
+  }
   CallState state = CallState::kIncomplete;
   size_t at = text.find(end);
   for (; at != text.npos; at = text.find(end, at + 1)) {
@@ -84,10 +113,12 @@ CallState read_parameter(std::string_view close, const CallContext& context, Cal
   std::string_view key, value;
   SHARPI_TRY_CALL(scanner->until(">", &key));
   if (key.find_first_of("\n<") != key.npos) return CallState::kBroken;
-  SHARPI_TRY_CALL(read_value(kParameterEnd, close, follows_parameter, context, scanner, &value));
+  key = strip_blanks(key);
+  const bool json = context.tools->types(out->name.bytes(), key).may_be_json();
+  SHARPI_TRY_CALL(
+      read_value(kParameterEnd, close, follows_parameter, json, context, scanner, &value));
   if (value.starts_with('\n')) value.remove_prefix(1);
   if (value.ends_with('\n')) value.remove_suffix(1);
-  key = strip_blanks(key);
   const Value typed = context.tools->typed(out->name.bytes(), key, value, context.heap);
   return set_argument(key, typed, context, out) ? CallState::kComplete : CallState::kBroken;
 }
@@ -268,8 +299,10 @@ CallState read_key_call(std::string_view close, const CallContext& context, Call
     SHARPI_TRY_CALL(scanner->until("</arg_key>", &key));
     scanner->blanks();
     SHARPI_TRY_CALL(scanner->word("<arg_value>"));
-    SHARPI_TRY_CALL(read_value("</arg_value>", close, follows_argument, context, scanner, &value));
     key = strip_blanks(key);
+    const bool json = context.tools->types(out->name.bytes(), key).may_be_json();
+    SHARPI_TRY_CALL(
+        read_value("</arg_value>", close, follows_argument, json, context, scanner, &value));
     const Value typed = context.tools->typed(out->name.bytes(), key, value, context.heap);
     if (!set_argument(key, typed, context, out)) return CallState::kBroken;
     if (context.whole && scanner->at_end()) return CallState::kComplete;

@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
+#include <string>
+#include <utility>
 
 #include "answer_format.h"
 #include "constraint.h"
@@ -99,9 +102,14 @@ std::string with_template(const std::string& mark) {
 
 // Models whose calls are no JSON write them their own way where one has to come, too.
 TEST(GrammarRoutesOfOwnSpellings, ArgumentsKeepToTheirSchema) {
-  for (const std::string begin : {"<|tool_call>call:find{city:", "<start_function_call>call:find{",
-                                  "<|tool_call_start|>[find(city="}) {
-    const std::string path = with_template(begin);
+  for (const auto& [shown, begin] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"<|tool_call>call:", "<|tool_call>call:find{city:"},
+           {"<start_function_call>", "<start_function_call>call:find{"},
+           {"<|tool_call_start|>[", "<|tool_call_start|>[find(city="},
+           {"<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>",
+            "<tool_call>\n<function=find>\n<parameter=city>\n"},
+           {"<tool_call>NAME\n<arg_key>KEY</arg_key>", "<tool_call>find"}}) {
+    const std::string path = with_template(shown);
     Served served([&](Settings& settings) { settings.model = path; });
     json body = json::parse(R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 200,
         "temperature": 0, "logprobs": true, "parallel_tool_calls": false, "tools": [
@@ -120,6 +128,7 @@ TEST(GrammarRoutesOfOwnSpellings, ArgumentsKeepToTheirSchema) {
         text += entry["token"].get<std::string>();
       }
       EXPECT_TRUE(text.starts_with(begin)) << text;
+      EXPECT_EQ(text.find("\"arguments\""), text.npos) << text;
       const std::string arguments = whole["message"]["tool_calls"][0]["function"]["arguments"];
       const json read = json::parse(arguments);
       EXPECT_TRUE(read["city"] == "Bern" || read["city"] == "St. \"G\"") << arguments;

@@ -25,6 +25,31 @@ def find_server():
     return pathlib.Path(os.environ.get("SHARPI_SERVER", ROOT / "build" / "examples" / "server" / "server"))
 
 
+# Shows tools, calls and their answers as the templates of models do whose calls are tags: Qwen3-Coder, Qwen 3.5.
+TAGGED_CALLS = """{%- if tools %}{{- '<|im_start|>system\n' }}{%- for tool in tools %}{{- tool | tojson }}{{- '\n' }}{%- endfor %}
+{{- 'Calls: <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call><|im_end|>\n' }}{%- endif %}
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}{{- m.content or '' }}
+{%- for call in m.tool_calls or [] %}{{- '<tool_call>\n<function=' + call.function.name + '>\n' }}
+{%- for key, value in call.function.arguments.items() %}{{- '<parameter=' + key + '>\n' }}
+{{- value if value is string else value | tojson }}{{- '\n</parameter>\n' }}{%- endfor %}{{- '</function>\n</tool_call>' }}{%- endfor %}
+{{- '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+
+
+def with_template(model, template, folder):
+    """A copy of a fixture with another chat template. Its data stay where aligned reads find them."""
+    data = (FIXTURES / model).read_bytes()
+    name = b"tokenizer.chat_template"
+    besides = 8 + len(name) + 4 + 8
+    text = template.encode() + b"{#"
+    text += b" " * (-(len(text) + 2 + besides) % 32) + b"#}"
+    key = len(name).to_bytes(8, "little") + name + (8).to_bytes(4, "little") + len(text).to_bytes(8, "little") + text
+    data = data.replace(name, b"tokenizer.chat_templat_", 1)  # its own
+    n_keys = int.from_bytes(data[16:24], "little") + 1
+    path = pathlib.Path(folder) / model
+    path.write_bytes(data[:16] + n_keys.to_bytes(8, "little") + key + data[24:])
+    return path
+
+
 class Server:
     """A process of the server; a context manager that asks it to end and wants exit status 0."""
 

@@ -7,7 +7,7 @@ import pathlib
 
 import openai
 import pytest
-from serving import Server
+from serving import TAGGED_CALLS, Server, with_template
 
 jsonschema = pytest.importorskip("jsonschema", reason="skipped: jsonschema is not installed")
 
@@ -57,25 +57,37 @@ def streamed(client, **request):
     return content, name, arguments, reason
 
 
-@pytest.mark.parametrize("model", ["tiny-qwen3-q8_0.gguf", "tiny-qwen35-q8_0.gguf", SMOLLM2], ids=["fixture", "qwen35", "SmolLM2"])
-def test_a_loop_of_calls_is_one_text_on_all_ways(model):
+# What a call begins with, as its model's template shows calls.
+HERMES, TAGS = '<tool_call>\n{"name": "', "<tool_call>\n<function="
+
+
+def raw_text(answer):
+    return "".join(entry.token for entry in answer.logprobs.content)
+
+
+@pytest.mark.parametrize("model, begin", [("tiny-qwen3-q8_0.gguf", HERMES), ("tiny-qwen35-q8_0.gguf", TAGS), (SMOLLM2, HERMES)],
+                         ids=["fixture", "qwen35", "SmolLM2"])
+def test_a_loop_of_calls_is_one_text_on_all_ways(model, begin, tmp_path):
     if isinstance(model, pathlib.Path) and not model.exists():
         pytest.skip("skipped: SmolLM2 is not here; tools/models/fetch.sh smollm2-135m fetches it")
     if isinstance(model, pathlib.Path) and not AT_LENGTH:
         pytest.skip("skipped: it takes minutes; tools/ci/agents.sh runs it")
+    if begin == TAGS:
+        model = with_template(model, TAGGED_CALLS, tmp_path)
     received, said, names = [], [], set()
     with Server(model, "--context", "8192", "--deterministic") as server:
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120)
         name = client.models.list().data[0].id
         messages = [{"role": "system", "content": "You act by calling tools."}, {"role": "user", "content": "Go on a journey and write about it."}]
         for turn in range(CALLS):
-            request = {"model": name, "messages": messages, "tools": TOOLS, "parallel_tool_calls": False, "temperature": 1.0, "seed": turn, "max_tokens": 400,
+            request = {"model": name, "messages": messages, "tools": TOOLS, "parallel_tool_calls": False, "temperature": 1.0, "seed": turn, "max_tokens": 400, "logprobs": True,
                        "tool_choice": "required" if turn % 3 else {"type": "function", "function": {"name": TOOLS[turn // 3 % len(TOOLS)]["function"]["name"]}}}
             answer = client.chat.completions.create(**request).choices[0]
             (call,) = answer.message.tool_calls
             whole = (answer.message.content or "", call.function.name, call.function.arguments, answer.finish_reason)
             assert streamed(client, **request) == whole, turn
             assert whole[0] == "" and whole[3] == "tool_calls"
+            assert raw_text(answer).startswith(begin + call.function.name), raw_text(answer)
             result = run_tool(call.function.name, call.function.arguments, received)
             said.append(whole[1:3])
             names.add(whole[1])

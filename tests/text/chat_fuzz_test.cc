@@ -18,7 +18,7 @@ constexpr const char* kTools = R"([
   {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
     "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"},
       "o": {"type": "object"}, "l": {"type": "array"}, "r": {"type": ["integer", "null"]},
-      "m": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "e": {"enum": ["a", "b"]},
+      "m": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "e": {"enum": ["a", "3", 3, null, [1, 2], true]},
       "any": {}}}}},
   {"name": "flat", "parameters": {"properties": {"i": {"type": "number"}}}}])";
 
@@ -48,6 +48,8 @@ class RandomTexts {
                                           "</function>\n</tool_call",
                                           "1e999",
                                           "True",
+                                          "[\"</parameter>\", \"<parameter=s>",
+                                          "[\"</parameter><parameter=s>\", \"</arg_value></tool_call>\"]",
                                           ""};
     return kValues[draw(std::size(kValues))];
   }

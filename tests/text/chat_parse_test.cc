@@ -204,7 +204,8 @@ constexpr const char* kTools = R"([
     "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"},
       "o": {"type": "object"}, "l": {"type": "array"}, "r": {"$ref": "#/$defs/n"},
       "m": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "e": {"enum": ["a", "b"]},
-      "any": {}}}}},
+      "w": {"enum": ["1", 1, 2, null, true]}, "q": {"minimum": 1}, "any": {}},
+      "allOf": [{"properties": {"p": {"type": "integer"}}}]}}},
   {"name": "flat", "parameters": {"properties": {"i": {"type": "number"}}}}])";
 
 TEST(ChatParse, ArgumentsThatAreWrittenAsTextHaveTheTypesOfTheSchema) {
@@ -228,6 +229,16 @@ TEST(ChatParse, ArgumentsThatAreWrittenAsTextHaveTheTypesOfTheSchema) {
       {"m=null", "null"},
       {"m=3", "\"3\""},
       {"e=b", "\"b\""},
+      {"w=1", "\"1\""},
+      {"w=2", "2"},
+      {"w=null", "null"},
+      {"w=true", "true"},
+      {"w=3", "\"3\""},
+      {"q=2", "2"},
+      {"p=2", "2"},
+      {"l=[\"</parameter><parameter=s>\", \"</arg_value></tool_call>\"]",
+       "[\"</parameter><parameter=s>\", \"</arg_value></tool_call>\"]"},
+      {"l=[1", "\"[1\""},
       {"any=3", "\"3\""},
       {"unknown=3", "\"3\""},
   };

@@ -23,15 +23,40 @@ ByteSet bytes_among(std::string_view bytes) {
   return out;
 }
 
-std::string_view mark_of(ValueForm form) {
+constexpr std::string_view kParameterEnd = "\n</parameter>", kArgumentEnd = "</arg_value>";
+
+std::string_view mark_of(ValueForm form, std::string_view close) {
   if (form == ValueForm::kGemma) return "<|\"|>";
+  if (form == ValueForm::kUntilTag) return close.substr(close.find('<'));
   return form == ValueForm::kFunctionGemma ? "<escape>" : "";
+}
+
+bool has_tags(ValueForm form) {
+  return form == ValueForm::kParameterTags || form == ValueForm::kArgumentTags;
+}
+
+// The name can stand without quotes, whatever stands around it.
+bool is_bare(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxBareName && name.front() != ' ' &&
+         name.back() != ' ' && name.find_first_of("{}[]()<>,:='\"\\\n\r\t") == name.npos;
+}
+
+// The same between tags.
+bool is_bare_in_tag(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxBareName && name.front() != ' ' &&
+         name.back() != ' ' && name.find_first_of("<>\n\r\t") == name.npos;
 }
 
 }  // namespace
 
-JsonTexts::JsonTexts(Expressions& expressions, ValueForm form)
-    : e_(expressions), form_(form), mark_(mark_of(form)) {
+JsonTexts::JsonTexts(Expressions& expressions, ValueForm form, Expr close,
+                     std::string_view close_text)
+    : e_(expressions),
+      form_(form),
+      mark_(mark_of(form, close_text)),
+      open_text_(form == ValueForm::kUntilTag ? "" : mark_.empty() ? "\"" : mark_),
+      close_text_(form == ValueForm::kUntilTag ? close_text : open_text_),
+      close_(close) {
   blank_ = e_.either({Expressions::kEmpty, e_.byte(' '),
                       e_.sequence(e_.byte('\n'), e_.repeat(e_.byte(' '), 0, kMaxIndent))});
   const bool python = form == ValueForm::kPython;
@@ -39,6 +64,7 @@ JsonTexts::JsonTexts(Expressions& expressions, ValueForm form)
   null_ = e_.bytes(python ? "None" : "null");
   make_strings();
   make_numbers();
+  if (has_tags(form)) make_tags();
   make_values();
 }
 
@@ -46,20 +72,23 @@ JsonTexts::JsonTexts(Expressions& expressions, ValueForm form)
 void JsonTexts::make_strings() {
   plain_character_ =
       characters(e_, CodePoints::all(), is_marked() ? Spelling::kPlain : Spelling::kJson);
-  if (form_ != ValueForm::kJson) {
+  open_ = e_.byte('"');
+  if (form_ != ValueForm::kJson && !has_tags(form_)) {
     any_character_ = plain_character_;
     e_.mark_unit(plain_character_);
-    quote_ = e_.byte('"');
     if (is_marked()) {
       ByteSet all;
       const Expr any = e_.any_number(e_.set(all.set()));
-      quote_ = e_.sequence(e_.optional(e_.byte(TokenTree::kControl)), e_.bytes(mark_));
+      open_ = tag(mark_);
       not_mark_ = e_.complement(e_.sequence({any, e_.bytes(mark_), any}));
     }
+    const bool until_tag = form_ == ValueForm::kUntilTag;
+    if (until_tag) open_ = Expressions::kEmpty;
+    if (!until_tag) close_ = open_;
     string_ = string_of_length(0, kAnyNumber);
     return;
   }
-  quote_ = e_.byte('"');
+  close_ = open_;
   // Further escapes. A character beyond 16 bits is two of them, which stand together.
   const Expr hex = e_.set(bytes_among("0123456789abcdefABCDEF"));
   const Expr d = e_.set(bytes_among("dD")), u = e_.bytes("\\u");
@@ -95,18 +124,39 @@ void JsonTexts::make_values() {
   value_ = e_.rule();
   array_ = list(value_, 0, kAnyNumber);
   const auto members = [&](bool call) {
-    const Expr member =
-        pair(form_ == ValueForm::kJson ? string_ : other_key({}, call), value_, call);
-    return braced(e_.optional(e_.sequence(member, e_.any_number(then(member)))), call);
+    const bool json = form_ == ValueForm::kJson || (has_tags(form_) && !call);
+    const Expr value = call && tagged_ != nullptr ? tagged_->string() : value_;
+    const Expr member = pair(json ? string_ : other_key({}, call), value, call);
+    return braced(e_.optional(e_.sequence(member, e_.any_number(then(member, call)))), call);
   };
   object_ = members(false);
-  arguments_ = form_ == ValueForm::kPython ? members(true) : object_;
+  arguments_ = names_are_strings(true) ? object_ : members(true);
   e_.define(value_, e_.either({string_, number_, object_, array_, boolean_, null_}));
+}
+
+// What a control token or plain text can spell.
+Expr JsonTexts::tag(std::string_view text) {
+  return e_.sequence(e_.optional(e_.byte(TokenTree::kControl)), e_.bytes(text));
+}
+
+void JsonTexts::make_tags() {
+  const bool parameter = form_ == ValueForm::kParameterTags;
+  close_tag_ = parameter ? e_.bytes(kParameterEnd) : tag(kArgumentEnd);
+  tagged_ = std::make_unique<JsonTexts>(e_, ValueForm::kUntilTag, close_tag_,
+                                        parameter ? kParameterEnd : kArgumentEnd);
+}
+
+Expr JsonTexts::tagged_key(Expr name) {
+  if (form_ == ValueForm::kParameterTags) {
+    return e_.sequence({e_.bytes("<parameter="), name, e_.bytes(">\n")});
+  }
+  return e_.sequence({tag("<arg_key>"), name, tag("</arg_key>"), e_.optional(e_.byte('\n')),
+                      tag("<arg_value>")});
 }
 
 Expr JsonTexts::inside_string(Expr character, uint32_t low, uint32_t high) {
   const Expr all = e_.repeat(character, low, high);
-  return e_.sequence({quote_, is_marked() ? e_.both(all, not_mark_) : all, quote_});
+  return e_.sequence({open_, is_marked() ? e_.both(all, not_mark_) : all, close_});
 }
 
 Expr JsonTexts::plain_string(uint32_t low, uint32_t high) {
@@ -117,7 +167,8 @@ Expr JsonTexts::string_of_length(uint32_t low, uint32_t high) {
   return e_.terminal(inside_string(any_character_, low, high));
 }
 
-Expr JsonTexts::then(Expr item) {
+Expr JsonTexts::then(Expr item, bool call) {
+  if (call && tagged_ != nullptr) return item;
   return e_.sequence({e_.byte(','), blank_, item});
 }
 
@@ -132,10 +183,13 @@ Expr JsonTexts::list(Expr item, uint32_t low, uint32_t high) {
 
 Expr JsonTexts::pair(Expr key, Expr value, bool call) {
   if (call && form_ == ValueForm::kPython) return e_.sequence({key, e_.byte('='), value});
+  if (call && form_ == ValueForm::kParameterTags) return e_.sequence({key, value, e_.byte('\n')});
+  if (call && tagged_ != nullptr) return e_.sequence({key, value, e_.optional(e_.byte('\n'))});
   return e_.sequence({key, e_.byte(':'), e_.optional(e_.byte(' ')), value});
 }
 
 Expr JsonTexts::braced(Expr members, bool call) {
+  if (call && tagged_ != nullptr) return members;
   const bool python = call && form_ == ValueForm::kPython;
   return e_.sequence({e_.byte(python ? '(' : '{'), blank_, e_.sequence(members, blank_),
                       e_.byte(python ? ')' : '}')});
@@ -146,24 +200,27 @@ Expr JsonTexts::bracketed(Expr items) {
 }
 
 std::string JsonTexts::quoted(std::string_view text) const {
-  const std::string quote(is_marked() ? mark_ : "\"");
-  return quote + spelled(text, is_marked() ? Spelling::kPlain : Spelling::kJson) + quote;
+  return open_text_ + spelled(text, is_marked() ? Spelling::kPlain : Spelling::kJson) + close_text_;
 }
 
-bool JsonTexts::is_bare(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxBareName && name.front() != ' ' &&
-         name.back() != ' ' && name.find_first_of("{}[]()<>,:='\"\\\n\r\t") == name.npos;
+bool JsonTexts::is_function_name(std::string_view name) const {
+  if (tagged_ == nullptr) return is_bare(name);
+  return is_bare_in_tag(name) && name.find_first_of(" {}[]\"") == name.npos &&
+         !name.starts_with("call:");
 }
 
 Expr JsonTexts::key(std::string_view name, bool call) {
-  const bool python = call && form_ == ValueForm::kPython;
-  if (python || is_marked()) {
+  if (call && tagged_ != nullptr) {
+    return is_bare_in_tag(name) ? tagged_key(e_.bytes(name)) : Expressions::kNothing;
+  }
+  const bool bare = is_bare_key(call);
+  if (bare || is_marked()) {
     if (is_bare(name)) return e_.bytes(name);
-    if (python) return Expressions::kNothing;
+    if (bare) return Expressions::kNothing;
   }
   if (!is_marked()) return e_.bytes(quoted(name));
   if (name.find(mark_) != name.npos) return Expressions::kNothing;
-  return e_.sequence({quote_, e_.bytes(name), quote_});
+  return e_.sequence({open_, e_.bytes(name), close_});
 }
 
 Expr JsonTexts::bare_word() {
@@ -173,18 +230,19 @@ Expr JsonTexts::bare_word() {
 }
 
 Expr JsonTexts::other_key(const std::vector<std::string_view>& names, bool call) {
-  const bool python = call && form_ == ValueForm::kPython;
+  const bool bare = is_bare_key(call);
   std::vector<Expr> choices;
-  if (python || is_marked()) {
-    choices.push_back(e_.terminal(e_.both(bare_word(), e_.complement(e_.texts(names)))));
+  if (bare || is_marked()) {
+    const Expr word = e_.terminal(e_.both(bare_word(), e_.complement(e_.texts(names))));
+    choices.push_back(bare && tagged_ != nullptr ? tagged_key(word) : word);
   }
-  if (!python) {  // with marks it is one of these as well as without
+  if (!bare) {  // with marks it is one of these as well as without
     std::vector<std::string> spelled_names;
     for (const std::string_view name : names) {
       spelled_names.push_back(is_marked() ? std::string(name) : quoted(name));
     }
     Expr named = e_.texts({spelled_names.begin(), spelled_names.end()});
-    if (is_marked()) named = e_.sequence({quote_, named, quote_});
+    if (is_marked()) named = e_.sequence({open_, named, close_});
     choices.push_back(e_.terminal(e_.both(plain_string(0, kAnyNumber), e_.complement(named))));
   }
   return e_.either(std::move(choices));
@@ -194,7 +252,8 @@ PatternText JsonTexts::pattern_text() const {
   PatternText out;
   out.spelling = is_marked() ? Spelling::kPlain : Spelling::kJson;
   out.character = plain_character_;
-  out.open = out.close = quote_;
+  out.open = open_;
+  out.close = close_;
   return out;
 }
 
@@ -226,7 +285,7 @@ Expr JsonTexts::literal(const jinja::Value& value, bool call) {
   }
   if (has_one_spelling(value)) return e_.bytes(scalar(value));
   if (value.bytes().find(mark_) != value.bytes().npos) return Expressions::kNothing;
-  return e_.sequence({quote_, e_.bytes(value.bytes()), quote_});
+  return e_.sequence({open_, e_.bytes(value.bytes()), close_});
 }
 
 std::string scalar_text(const jinja::Value& value) {

@@ -32,7 +32,6 @@ Expr SchemaCompiler::choice(const SchemaParts& parts, size_t at, const char* key
 // sets of strings and numbers, which can be taken from each other.
 Expr SchemaCompiler::exactly_one(const SchemaParts& parts, const SchemaPart& at,
                                  const std::vector<SchemaParts>& choices, std::vector<Expr> made) {
-  (void)parts;
   std::vector<bool> overlaps(choices.size());
   std::vector<Types> types;
   for (const SchemaParts& choice : choices) types.push_back(possible_types(choice, 0));
@@ -55,7 +54,7 @@ Expr SchemaCompiler::exactly_one(const SchemaParts& parts, const SchemaPart& at,
   // What is in one of the scalar choices and in no other: numbers of one spelling, so that equal
   // numbers are equal texts.
   const Expr scalars = e_.either({unique_numbers(e_), json_.boolean(), json_.null(),
-                                  json_.plain_string(0, Expressions::kAnyNumber)});
+                                  texts_of(parts).plain_string(0, Expressions::kAnyNumber)});
   std::vector<Expr> out;
   for (size_t i = 0; i < made.size() && ok(); ++i) {
     if (!overlaps[i]) {

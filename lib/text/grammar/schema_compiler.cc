@@ -165,7 +165,8 @@ Expr SchemaCompiler::deferred(SchemaParts parts) {
     for (const SchemaValue* outer : part.within) {
       one.append(reinterpret_cast<const char*>(&outer), sizeof outer);
     }
-    one += (part.call ? 'c' : 'v') + std::to_string(part.n_dependent);
+    one += part.call ? 'c' : part.tagged ? 't' : 'v';
+    one += std::to_string(part.n_dependent);
     sorted.push_back(std::to_string(one.size()) + one);
   }
   std::sort(sorted.begin(), sorted.end());

@@ -14,6 +14,7 @@
 #include "text/grammar/json_numbers.h"
 #include "text/grammar/json_texts.h"
 #include "text/grammar/schema_document.h"
+#include "text/tool_schemas.h"
 
 namespace sharpi::grammar {
 
@@ -27,6 +28,7 @@ struct SchemaPart {
   bool call = false;         // it describes the arguments of a call, not a value inside them
   uint32_t n_dependent = 0;  // dependencies of members that were dealt with
   bool added = false;        // what such a dependency comes to: the document does not say it
+  bool tagged = false;       // it describes an argument that stands between tags as a text
 };
 using SchemaParts = std::vector<SchemaPart>;
 
@@ -112,7 +114,7 @@ class SchemaCompiler {
   void read_multiple(const SchemaPart& part, NumberRange* out);
   Expr string(const SchemaParts& parts);
   Expr string_terminal(const SchemaParts& parts);
-  Expr pattern(std::string_view pattern, const std::string& where);
+  Expr pattern(std::string_view pattern, const std::string& where, JsonTexts& texts);
   void count(const SchemaPart& part, const char* name, uint32_t* out);
 
   Expr object(const SchemaParts& parts, int depth);
@@ -134,6 +136,15 @@ class SchemaCompiler {
   Expr either_way(const SchemaParts& parts, const Dependency& on, int depth);
   const SchemaValue* with_members(const std::vector<SchemaValue>& names);
   const SchemaValue* without_member(const std::string& name);
+  JsonTexts& texts_of(const SchemaParts& parts) {
+    return !parts.empty() && parts[0].tagged ? *json_.tagged() : json_;
+  }
+  Expr member_value(const ObjectShape& shape, std::string_view name, SchemaParts parts,
+                    const std::string& where, int depth);
+  Expr tagged_value(std::string_view name, const SchemaParts& parts, const std::string& where,
+                    int depth);
+  const SchemaValue* other_than_text(const ArgumentTypes& types);
+  const SchemaValue* text_alone(bool or_null);
   Expr array(const SchemaParts& parts, int depth);
   Expr distinct_items(const std::vector<SchemaValue>& values, uint32_t low, uint32_t high);
   bool listed_values(const SchemaParts& parts, std::vector<SchemaValue>* out);

@@ -7,7 +7,8 @@
 namespace sharpi::grammar {
 namespace {
 
-constexpr size_t kMaxPatterns = 4;  // of names, in one object
+constexpr size_t kMaxPatterns = 4;          // of names, in one object
+constexpr std::string_view kNoName = "\n";  // that no argument of a call has
 
 }  // namespace
 
@@ -30,7 +31,7 @@ bool SchemaCompiler::read_object(const SchemaParts& parts, ObjectShape* out) {
       if (!is_object(*patterns)) return refuse(where, "is not an object"), false;
       for (const auto& [key, schema] : patterns->dict->items) {
         const std::string at = where + "." + std::string(key.bytes());
-        out->patterns.push_back({i, pattern(key.bytes(), at), &schema, at});
+        out->patterns.push_back({i, pattern(key.bytes(), at, json_), &schema, at});
       }
     }
     if (const SchemaValue* names = member(*part.schema, "propertyNames")) {
@@ -179,6 +180,12 @@ bool SchemaCompiler::other_parts(const SchemaParts& parts, const ObjectShape& sh
                       [](const SchemaPart& part) { return is_false(*part.schema); });
 }
 
+Expr SchemaCompiler::member_value(const ObjectShape& shape, std::string_view name,
+                                  SchemaParts parts, const std::string& where, int depth) {
+  if (shape.call && json_.tagged() != nullptr) return tagged_value(name, parts, where, depth);
+  return parts.empty() ? json_.value() : any(std::move(parts), depth);
+}
+
 Expr SchemaCompiler::other_members(const SchemaParts& parts, const ObjectShape& shape, int depth) {
   std::vector<Expr> choices;
   for (uint32_t matched = 0; matched < 1u << shape.patterns.size() && ok(); ++matched) {
@@ -187,7 +194,8 @@ Expr SchemaCompiler::other_members(const SchemaParts& parts, const ObjectShape& 
     if (!other_parts(parts, shape, matched, &described)) continue;
     const Expr names = other_names(shape, matched);
     if (names == Expressions::kNothing) continue;
-    const Expr value = described.empty() ? json_.value() : any(std::move(described), depth + 1);
+    const Expr value =
+        member_value(shape, kNoName, std::move(described), parts[0].where, depth + 1);
     choices.push_back(json_.pair(names, value, shape.call));
   }
   return e_.either(std::move(choices));
@@ -207,7 +215,7 @@ Expr SchemaCompiler::members_in_order(const ObjectShape& shape, Expr other,
     const uint32_t high = !bounded          ? shape.high
                           : n >= shape.high ? 0
                                             : shape.high - static_cast<uint32_t>(n);
-    const Expr more = json_.then(other);
+    const Expr more = json_.then(other, shape.call);
     if (other == Expressions::kNothing || high == 0) {
       after[n] = low == 0 ? Expressions::kEmpty : Expressions::kNothing;
     } else if (n > 0) {
@@ -229,7 +237,7 @@ Expr SchemaCompiler::members_in_order(const ObjectShape& shape, Expr other,
     std::vector<Expr> here(n_counts + 1);
     for (size_t n = 0; n <= n_counts && ok(); ++n) {
       const bool full = bounded && n >= shape.high;
-      const Expr pair = n == 0 ? m.pair : json_.then(m.pair);
+      const Expr pair = n == 0 ? m.pair : json_.then(m.pair, shape.call);
       const Expr taken =
           full ? Expressions::kNothing : e_.sequence(pair, after[std::min(n + 1, n_counts)]);
       here[n] = m.required ? taken : e_.either({taken, after[n]});
@@ -244,7 +252,8 @@ Expr SchemaCompiler::object(const SchemaParts& parts, int depth) {
   ObjectShape shape;
   if (!ok() || !read_object(parts, &shape)) return Expressions::kNothing;
   for (Member& m : shape.members) {
-    const Expr value = m.parts.empty() ? json_.value() : any(m.parts, depth + 1);
+    const Expr value = member_value(shape, m.name, m.parts,
+                                    parts[0].where + ".properties." + m.name, depth + 1);
     if (!ok()) return Expressions::kNothing;
     const Expr key = json_.key(m.name, shape.call);
     if (key == Expressions::kNothing) {

@@ -9,6 +9,7 @@ namespace sharpi::grammar {
 
 SchemaPart applied(const SchemaPart& by, const SchemaValue& schema, std::string where) {
   SchemaPart out{&schema, std::move(where), 0, by.within, by.call};
+  out.tagged = by.tagged;
   const bool sees = member(*by.schema, "unevaluatedProperties") != nullptr ||
                     member(*by.schema, "unevaluatedItems") != nullptr;
   if (sees) out.within.push_back(by.schema);

@@ -116,7 +116,7 @@ bool SchemaCompiler::allows(const SchemaParts& parts, Types types, const SchemaV
     if (!found) return false;
   }
   if (type == kString && says_one_of(parts, kStringWords)) {
-    return matches(string_terminal(parts), json_.quoted(value.bytes()));
+    return matches(string_terminal(parts), texts_of(parts).quoted(value.bytes()));
   }
   if (is_number && says_one_of(parts, kNumberWords)) {
     NumberRange range;
@@ -129,6 +129,10 @@ bool SchemaCompiler::allows(const SchemaParts& parts, Types types, const SchemaV
 }
 
 Expr SchemaCompiler::values(const SchemaParts& parts, Types types) {
+  JsonTexts& texts = texts_of(parts);
+  if (parts[0].call && json_.tagged() != nullptr) {
+    return refuse(parts[0].where, "lists whole arguments, which this model's calls cannot keep to");
+  }
   std::vector<SchemaValue> list;
   for (const SchemaPart& part : parts) {
     const SchemaValue* given = member(*part.schema, "const");
@@ -146,17 +150,22 @@ Expr SchemaCompiler::values(const SchemaParts& parts, Types types) {
   std::vector<std::string> scalars;
   std::vector<Expr> choices;
   // A list of one schema is the list itself, so looking each value up in it would find it.
-  const bool only = parts.size() == 1 && !says_one_of(parts, kStringWords) &&
+  const auto n_lists = std::count_if(parts.begin(), parts.end(), [](const SchemaPart& part) {
+    return member(*part.schema, "enum") != nullptr;
+  });
+  const bool fixed = std::any_of(parts.begin(), parts.end(), [](const SchemaPart& part) {
+    return member(*part.schema, "const") != nullptr;
+  });
+  const bool only = n_lists == 1 && !fixed && !says_one_of(parts, kStringWords) &&
                     !says_one_of(parts, kNumberWords) && !says_one_of(parts, kObjectWords) &&
-                    !says_one_of(parts, kArrayWords) &&
-                    member(*parts[0].schema, "const") == nullptr;
+                    !says_one_of(parts, kArrayWords);
   for (const SchemaValue& value : list) {
     if (!ok() || !e_.spend(1)) return Expressions::kNothing;
     if (!allows(only ? SchemaParts{} : parts, types, value)) continue;
-    if (is_list(value) || is_object(value) || !json_.has_one_spelling(value)) {
-      choices.push_back(json_.literal(value, parts[0].call));
+    if (is_list(value) || is_object(value) || !texts.has_one_spelling(value)) {
+      choices.push_back(texts.literal(value, parts[0].call));
     } else {
-      scalars.push_back(json_.scalar(value));
+      scalars.push_back(texts.scalar(value));
     }
   }
   choices.push_back(e_.texts({scalars.begin(), scalars.end()}));
@@ -251,15 +260,17 @@ void SchemaCompiler::count(const SchemaPart& part, const char* name, uint32_t* o
   *out = is_least ? std::max(*out, value) : std::min(*out, value);
 }
 
-Expr SchemaCompiler::pattern(std::string_view pattern, const std::string& where) {
-  Result<Expr> made = compile_pattern(e_, pattern, json_.pattern_text());
+Expr SchemaCompiler::pattern(std::string_view pattern, const std::string& where,
+                             JsonTexts& texts) {
+  Result<Expr> made = compile_pattern(e_, pattern, texts.pattern_text());
   if (made.is_ok()) return made.value();
   if (made.status().code() != Code::kUnsupported) return refuse(where, made.status().text());
   unenforced(where, made.status().text());
-  return json_.plain_string(0, Expressions::kAnyNumber);
+  return texts.plain_string(0, Expressions::kAnyNumber);
 }
 
 Expr SchemaCompiler::string_terminal(const SchemaParts& parts) {
+  JsonTexts& texts = texts_of(parts);
   uint32_t low = 0, high = Expressions::kAnyNumber;
   std::vector<Expr> all;
   for (const SchemaPart& part : parts) {
@@ -268,20 +279,20 @@ Expr SchemaCompiler::string_terminal(const SchemaParts& parts) {
     if (const SchemaValue* given = member(*part.schema, "pattern")) {
       const std::string where = part.where + ".pattern";
       if (!given->is_string()) return refuse(where, "is not a text");
-      all.push_back(pattern(given->bytes(), where));
+      all.push_back(pattern(given->bytes(), where, texts));
     }
     const SchemaValue* format = member(*part.schema, "format");
     if (format == nullptr || !format->is_string()) continue;
     if (const char* known = pattern_of_format(format->bytes())) {
-      all.push_back(pattern(known, part.where + ".format"));
+      all.push_back(pattern(known, part.where + ".format", texts));
     } else {  // an annotation, says JSON Schema
       note(part.where + ".format is one that is not known, and any string");
     }
   }
   if (low > high) return Expressions::kNothing;
-  if (all.empty()) return json_.string_of_length(low, high);
+  if (all.empty()) return texts.string_of_length(low, high);
   const bool counted = low != 0 || high != Expressions::kAnyNumber;
-  if (counted || json_.has_marks_around_strings()) all.push_back(json_.plain_string(low, high));
+  if (counted || texts.has_marks_around_strings()) all.push_back(texts.plain_string(low, high));
   return e_.terminal(e_.both(std::move(all)));
 }
 

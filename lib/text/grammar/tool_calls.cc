@@ -26,15 +26,19 @@ constexpr std::string_view kHeld[] = {kHermes, kMistral, kPython, kDeepSeek, kHa
 struct OwnSpelling {
   ValueForm form;
   std::string_view open, close;
+  std::string_view inside;  // where other models have the same marks: what stands between them
 };
 constexpr OwnSpelling kOwn[] = {
-    {ValueForm::kGemma, "<|tool_call>", "<tool_call|>"},
-    {ValueForm::kFunctionGemma, "<start_function_call>", "<end_function_call>"},
-    {ValueForm::kPython, "<|tool_call_start|>", "<|tool_call_end|>"}};
+    {ValueForm::kGemma, "<|tool_call>", "<tool_call|>", ""},
+    {ValueForm::kFunctionGemma, "<start_function_call>", "<end_function_call>", ""},
+    {ValueForm::kPython, "<|tool_call_start|>", "<|tool_call_end|>", ""},
+    {ValueForm::kParameterTags, kHermes, kHermesEnd, "<parameter="},
+    {ValueForm::kArgumentTags, kHermes, kHermesEnd, "<arg_key>"}};
 
 const OwnSpelling* own_spelling(std::string_view chat_template) {
   const auto* found = std::find_if(std::begin(kOwn), std::end(kOwn), [&](const OwnSpelling& own) {
-    return chat_template.find(own.open) != chat_template.npos;
+    return chat_template.find(own.open) != chat_template.npos &&
+           chat_template.find(own.inside) != chat_template.npos;
   });
   return found == std::end(kOwn) ? nullptr : found;
 }
@@ -70,7 +74,9 @@ class CallGrammar {
   Expr calls() {
     if (own_ != nullptr) {
       const bool list = own_->form == ValueForm::kPython;
-      return e_.repeat(own_call(), 1, single_ || list ? 1 : kMaxCalls);
+      const Expr call = own_call();
+      if (single_ || list) return call;
+      return e_.sequence(call, e_.repeat(e_.sequence(between_own(), call), 0, kMaxCalls - 1));
     }
     const Expr call =
         e_.sequence({mark(kHermes), e_.byte('\n'), hermes(), e_.byte('\n'), mark(kHermesEnd)});
@@ -121,8 +127,23 @@ class CallGrammar {
     }
     return e_.either(std::move(choices));
   }
+  // What stands between two calls in the model's own spelling.
+  Expr between_own() {
+    const Expr line = e_.byte('\n');
+    if (own_->form == ValueForm::kParameterTags) return line;
+    return own_->form == ValueForm::kArgumentTags ? e_.optional(line) : Expressions::kEmpty;
+  }
   // A call in the model's own spelling, or all that stand in one list.
   Expr own_call() {
+    if (own_->form == ValueForm::kParameterTags) {
+      return e_.sequence({mark(own_->open), e_.bytes("\n<function="),
+                          named(own_tools_, e_.bytes(">\n")), e_.bytes("</function>\n"),
+                          mark(own_->close)});
+    }
+    if (own_->form == ValueForm::kArgumentTags) {
+      return e_.sequence(
+          {mark(own_->open), named(own_tools_, e_.optional(e_.byte('\n'))), mark(own_->close)});
+    }
     const Expr call = named(own_tools_, Expressions::kEmpty);
     if (own_->form != ValueForm::kPython) {
       return e_.sequence({mark(own_->open), e_.bytes("call:"), call, mark(own_->close)});
@@ -244,7 +265,7 @@ Result<std::vector<ToolShape>> own_shapes(Expressions& e, const OwnSpelling& own
                                           std::vector<std::string>* notes) {
   JsonTexts texts(e, own.form);
   for (const GivenTool& tool : tools) {
-    if (!JsonTexts::is_bare(tool.name)) {
+    if (!texts.is_function_name(tool.name)) {
       return Status::error(Code::kUnsupported, "%s has a name that this model's calls cannot spell",
                            tool.where.c_str());
     }

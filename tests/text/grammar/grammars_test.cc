@@ -148,7 +148,43 @@ const std::vector<OwnCase>& own_cases() {
        {"find(city=\"Rome\\n\")", "find(city=\")]\", days=None, when={\"from-day\": 2})",
         "find(city=\"R\", tags=[\"a\"])", "other()", "other(x={\"y\": [True, None]}, z=\"1\")"},
        {"find()", "find(city='R')", "find(\"R\")", "find(city=\"R\", days=null)",
-        "find(city=\"R\", days=\"3\")", "find(city=\"R\", extra=1)", "find{city:\"R\"}"}}};
+        "find(city=\"R\", days=\"3\")", "find(city=\"R\", extra=1)", "find{city:\"R\"}"}},
+      {"<tool_call>\n<function=x>\n<parameter=y>",
+       "<tool_call>\n<function=",
+       "</function>\n</tool_call>",
+       {"find>\n<parameter=city>\nRome, \"Lazio\"\n\n</parameter>\n",
+        "find>\n<parameter=city>\n\n</parameter>\n<parameter=code>\nAB\n</parameter>\n",
+        "find>\n<parameter=city>\n<b></function>\n</tool_call>\n</parameter>\n"
+        "<parameter=days>\n3\n</parameter>\n",
+        "find>\n<parameter=city>\n{\"a\": 1}\n</parameter>\n<parameter=days>\nnull\n</parameter>\n"
+        "<parameter=tags>\n[\"a\", \"b\"]\n</parameter>\n"
+        "<parameter=when>\n{\"from-day\": 1}\n</parameter>\n",
+        "other>\n<parameter=x>\n1\n</parameter>\n", "other>\n"},
+       {"find>\n", "find>\n<parameter=city>\nRome</parameter>\n",
+        "find>\n<parameter=city>\na</parameter>b\n</parameter>\n",
+        "find>\n<parameter=city>\nR\n</parameter>\n<parameter=days>\n0\n</parameter>\n",
+        "find>\n<parameter=city>\nR\n</parameter>\n<parameter=days>\n\"3\"\n</parameter>\n",
+        "find>\n<parameter=city>\nR\n</parameter>\n<parameter=extra>\n1\n</parameter>\n",
+        "find>\n<parameter=days>\n3\n</parameter>\n<parameter=city>\nR\n</parameter>\n",
+        "find>\n<parameter=city>\nR\n</parameter>\n<parameter=code>\nA\n</parameter>\n",
+        "find>\n<parameter=city>\nR\n</parameter>\n<parameter=code>\n\"AB\"\n</parameter>\n",
+        "find>\n<parameter=city>\nR\n</parameter>\n<parameter=code>\nABCD\n</parameter>\n",
+        "shoot>\n"}},
+      {"<tool_call>x\n<arg_key>",
+       "<tool_call>",
+       "</tool_call>",
+       {"find\n<arg_key>city</arg_key>\n<arg_value>Rome\n</parameter></arg_value>\n",
+        "find<arg_key>city</arg_key><arg_value></arg_value><arg_key>days</arg_key>"
+        "<arg_value>3</arg_value>",
+        "find\n<arg_key>city</arg_key>\n<arg_value>R</tool_call></arg_value>\n"
+        "<arg_key>when</arg_key>\n<arg_value>{\"from-day\": 1}</arg_value>\n",
+        "other\n<arg_key>x</arg_key>\n<arg_value>[</arg_value>\n", "other\n", "other"},
+       {"find\n", "find\n<arg_key>city</arg_key>\n<arg_value>a</arg_value>b</arg_value>\n",
+        "find\n<arg_key>city</arg_key>\n<arg_value>R</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>10</arg_value>\n",
+        "find\n<arg_key>city</arg_key>\n<arg_value>R</arg_value>\n<arg_key>code</arg_key>\n"
+        "<arg_value>A1</arg_value>\n",
+        "shoot\n"}}};
   return cases;
 }
 
@@ -202,6 +238,11 @@ TEST(GrammarTools, HowManyCallsOfTheModelsOwnSpelling) {
       const auto calls = matcher_of(Grammar::compile(test_vocabulary(), request));
       EXPECT_TRUE(allows(*calls, gemma));
       EXPECT_EQ(allows(*calls, gemma + gemma), !single);
+      request.chat_template = "<tool_call> <parameter=";
+      const std::string tags = "<tool_call>\n<function=other>\n</function>\n</tool_call>";
+      const auto tagged = matcher_of(Grammar::compile(test_vocabulary(), request));
+      EXPECT_TRUE(allows(*tagged, tags));
+      EXPECT_EQ(allows(*tagged, tags + "\n" + tags), !single);
       request.chat_template = "<|tool_call_start|>";
       EXPECT_EQ(allows(*matcher_of(Grammar::compile(test_vocabulary(), request)), list), !single);
     }
@@ -224,6 +265,77 @@ TEST(GrammarTools, NamesThatTheOwnSpellingCannotWrite) {
   made = Grammar::compile(test_vocabulary(), request);
   ASSERT_FALSE(made.is_ok());
   EXPECT_EQ(made.status().text(), "tools[0] has a name that this model's calls cannot spell");
+}
+
+// What is written between tags is read by the argument's schema: as a text where that may be one.
+TEST(GrammarTools, ArgumentsBetweenTagsAreWrittenAsTheyAreRead) {
+  GrammarRequest request;
+  request.must_call = true;
+  request.chat_template = "<tool_call> <parameter=";
+  std::string tools;
+  const auto made_for = [&](const std::string& argument) {
+    tools = R"([{"name": "f", "parameters": {"properties": {"a": )" + argument + "}}}]";
+    request.tools = tools;
+    return Grammar::compile(test_vocabulary(), request);
+  };
+  struct Case {
+    const char* argument;
+    std::vector<const char*> good, bad;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {R"({"type": ["string", "null"]})", {"null", "nullx", "\"null\"", ""}, {" null", "null\n"}},
+           {R"({"enum": ["a", "1", 1, 2, true, null, [3]]})",
+            {"a", "1", "2", "true", "null", "[3]"},
+            {"\"a\"", "b", "3", "false"}},
+           {R"({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}]})",
+            {"12", "ab"},
+            {"123", "abc"}},
+           {R"({"oneOf": [{"type": "integer"}, {"type": "array", "items": {"type": "string"}}]})",
+            {"12", "[\"</parameter>\"]"},
+            {"ab", "\"12\"", "[1]"}},
+           {R"({"minimum": 3})", {"3", "4.5"}, {"2", "x"}},
+           {R"({"format": "date"})", {"2026-11-28"}, {"\"2026-11-28\"", "2026"}},
+           {R"({"const": "x\ny"})", {"x\ny"}, {"x\\ny"}}}) {
+    const auto calls = matcher_of(made_for(c.argument));
+    const auto text = [](const char* value) {
+      return std::string("<tool_call>\n<function=f>\n<parameter=a>\n") + value +
+             "\n</parameter>\n</function>\n</tool_call>";
+    };
+    for (const char* value : c.good) {
+      EXPECT_TRUE(allows(*calls, text(value))) << c.argument << value;
+    }
+    for (const char* value : c.bad) {
+      EXPECT_FALSE(allows(*calls, text(value))) << c.argument << value;
+    }
+  }
+  const std::string a = "tools[0].parameters.properties.a ";
+  for (const char* argument :
+       {R"({"const": "</parameter>"})",
+        R"({"type": ["string", "integer"], "allOf": [{"type": "integer"}]})"}) {
+    const auto made = made_for(argument);
+    ASSERT_FALSE(made.is_ok()) << argument;
+    EXPECT_EQ(made.status().text(), a + "has no value that this model's calls can spell");
+  }
+}
+
+TEST(GrammarTools, WhatTagsCannotSpellIsRefusedByName) {
+  GrammarRequest request;
+  request.chat_template = "<tool_call> <arg_key>";
+  const auto refusal = [&](const char* tools) {
+    request.tools = tools;
+    const auto made = Grammar::compile(test_vocabulary(), request);
+    return made.is_ok() ? std::string("compiled") : made.status().text();
+  };
+  EXPECT_EQ(refusal(R"([{"name": "f", "parameters": {"properties": {"a<b": {}}}}])"),
+            "tools[0].parameters.properties.a<b has a name that this model's calls cannot spell");
+  EXPECT_EQ(refusal(R"([{"name": "f", "parameters": {"patternProperties": {"^a": {}}}}])"),
+            "tools[0].parameters has patterns of names, which this model's calls cannot keep to");
+  EXPECT_EQ(refusal(R"([{"name": "f", "parameters": {"enum": [{"a": 1}]}}])"),
+            "tools[0].parameters lists whole arguments, which this model's calls cannot keep to");
+  EXPECT_EQ(refusal(R"([{"name": "f g"}])"),
+            "tools[0] has a name that this model's calls cannot spell");
+  EXPECT_EQ(refusal(R"([{"name": "f:g/h", "parameters": {"properties": {"a[b]:c": {}}}}])"),
+            "compiled");
 }
 
 TEST(GrammarTools, ArgumentsAreAnObjectWhateverTheSchemaSays) {

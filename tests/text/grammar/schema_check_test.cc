@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -75,11 +76,17 @@ TEST(SchemaCheck, WorkAndStackAreBounded) {
   });
 }
 
-// A text that a grammar allows, drawn token by token; empty: it did not end.
-std::string written(const Grammar& grammar, Matcher* matcher, std::mt19937* chance) {
+// A text that a grammar allows, drawn token by token; empty: it did not end. @param closing what
+// ends an argument, which chance alone would not.
+std::string written(const Grammar& grammar, Matcher* matcher, std::string_view closing,
+                    std::mt19937* chance) {
   const TokenTree& tree = *grammar.vocabulary().tree;
   std::string out;
   for (int i = 0; i < 250 && matcher->progress() != Progress::kComplete; ++i) {
+    if (!closing.empty() && (*chance)() % 6 == 0 && matcher->accept_text(closing).is_ok()) {
+      out += closing;
+      continue;
+    }
     std::vector<uint32_t> bits(tree.n_words());
     EXPECT_TRUE(matcher->mask(bits.data()).is_ok());
     std::vector<int32_t> allowed, shorter;
@@ -100,6 +107,25 @@ std::string written(const Grammar& grammar, Matcher* matcher, std::mt19937* chan
   return matcher->progress() == Progress::kComplete ? out : std::string();
 }
 
+// Takes a call apart while it comes in random pieces, and whole. Empty: it is not one call.
+std::string read_call(const std::string& text, std::string_view tools, std::mt19937* chance) {
+  ParseRequest parse;
+  parse.tools = tools;
+  ParsedChat whole, so_far;
+  EXPECT_TRUE(parse_chat(parse, text, &whole).is_ok());
+  EXPECT_EQ(whole.n_tool_calls, 1u) << ::testing::PrintToString(text);
+  EXPECT_EQ(whole.content + whole.reasoning, "") << text;
+  parse.partial = true;
+  for (size_t at = 0; at < text.size();) {
+    at = std::min(text.size(), at + 1 + (*chance)() % 12);
+    EXPECT_TRUE(parse_chat(parse, text.substr(0, at), &so_far).is_ok());
+    EXPECT_EQ(so_far.content + so_far.reasoning, "") << text.substr(0, at);
+    EXPECT_TRUE(so_far.n_tool_calls == 0 || so_far.tool_calls == whole.tool_calls) << text;
+  }
+  EXPECT_EQ(so_far.tool_calls, whole.tool_calls) << text;
+  return whole.tool_calls;
+}
+
 TEST(SchemaCheck, CallsThatAreWrittenForASchemaAreReadAndValid) {
   const std::string schema =
       R"({"type": "object", "properties": {
@@ -109,40 +135,50 @@ TEST(SchemaCheck, CallsThatAreWrittenForASchemaAreReadAndValid) {
         "e": {"enum": ["a b", 1, null, true, "3"]}, "b": {"type": "boolean"},
         "l": {"type": "array", "maxItems": 3,
               "items": {"anyOf": [{"type": "number"}, {"type": "string"}]}},
-        "o": {"type": "object", "properties": {"x y": {"const": {"k": [1, "z"]}}},
+        "o": {"type": "object", "properties": {"x y": {"const":
+                {"k": [1, "</parameter><parameter=s>", "</arg_value></tool_call>"]}}},
               "additionalProperties": {"type": "integer"}, "maxProperties": 3},
-        "$k": {"type": ["string", "null"], "maxLength": 3}},
+        "$k": {"type": ["string", "null"], "maxLength": 6},
+        "w": {"enum": ["1", " null", "[2]", 1, 2.5, [2], [3], null]},
+        "u": {"$ref": "#/$defs/n"}, "m": {"minimum": 3, "maximum": 5}, "any": {}},
+        "$defs": {"n": {"anyOf": [{"type": "integer", "minimum": 7, "maximum": 8},
+                                  {"type": "array", "items": {"type": "string"}}]}},
         "required": ["s", "c"], "additionalProperties": false})";
   const std::string tools =
       R"([{"type": "function", "function": {"name": "f", "parameters": )" + schema + "}}]";
-  size_t n_read = 0;
-  for (const char* chat_template :
-       {"<|tool_call>", "<start_function_call>", "<|tool_call_start|>", "<tool_call>"}) {
+  struct Spelling {
+    const char *chat_template, *begin, *closing;
+  };
+  for (const Spelling& spelling : std::initializer_list<Spelling>{
+           {"<|tool_call>", "<|tool_call>call:f{", ""},
+           {"<start_function_call>", "<start_function_call>call:f{", ""},
+           {"<|tool_call_start|>", "<|tool_call_start|>[f(", ""},
+           {"<tool_call>\n<function=f>\n<parameter=", "<tool_call>\n<function=f>\n<parameter=s>",
+            "\n</parameter>\n"},
+           {"<tool_call>f\n<arg_key>", "<tool_call>f", "</arg_value>"},
+           {"<tool_call>", "<tool_call>\n{\"name\": \"f\"", ""}}) {
     GrammarRequest request;
     request.tools = tools;
     request.must_call = request.single_call = true;
-    request.chat_template = chat_template;
+    request.chat_template = spelling.chat_template;
     const auto made = Grammar::compile(test_vocabulary(), request);
     ASSERT_TRUE(made.is_ok()) << made.status().text();
     std::mt19937 chance(7);
+    size_t n_read = 0;
     for (int i = 0; i < 15; ++i) {
       const auto matcher = matcher_of(made);
-      const std::string text = written(*made.value(), matcher.get(), &chance);
+      const std::string text = written(*made.value(), matcher.get(), spelling.closing, &chance);
       if (text.empty()) continue;
-      ParsedChat parsed;
-      ParseRequest parse;
-      parse.tools = tools;
-      ASSERT_TRUE(parse_chat(parse, text, &parsed).is_ok());
-      ASSERT_EQ(parsed.n_tool_calls, 1u) << ::testing::PrintToString(text);
-      EXPECT_EQ(parsed.content, "") << text;
+      EXPECT_TRUE(text.starts_with(spelling.begin)) << text;
+      const std::string calls = read_call(text, tools, &chance);
       const std::string whole =
           R"({"prefixItems": [{"properties": {"function": {"properties": {"arguments": )" + schema +
           "}}}}]}";
-      EXPECT_EQ(checked(whole, parsed.tool_calls), "valid") << text << "\n" << parsed.tool_calls;
+      EXPECT_EQ(checked(whole, calls), "valid") << text << "\n" << calls;
       ++n_read;
     }
+    EXPECT_GT(n_read, 1u) << spelling.chat_template;
   }
-  EXPECT_GT(n_read, 15u);
 }
 
 }  // namespace

@@ -142,11 +142,21 @@ class TypesOfArgument {
   /// Where no type is said, keywords about one type mean it.
   static void add_meant(const Value& schema, ArgumentTypes* out) {
     static constexpr std::pair<const char*, const char*> kMeant[] = {
-        {"properties", "object"},   {"required", "object"}, {"additionalProperties", "object"},
-        {"items", "array"},         {"minItems", "array"},  {"maxItems", "array"},
-        {"prefixItems", "array"},   {"minimum", "number"},  {"maximum", "number"},
-        {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}, {"multipleOf", "number"},
-        {"minLength", "string"},    {"maxLength", "string"}, {"pattern", "string"},
+        {"properties", "object"},
+        {"required", "object"},
+        {"additionalProperties", "object"},
+        {"items", "array"},
+        {"minItems", "array"},
+        {"maxItems", "array"},
+        {"prefixItems", "array"},
+        {"minimum", "number"},
+        {"maximum", "number"},
+        {"exclusiveMinimum", "number"},
+        {"exclusiveMaximum", "number"},
+        {"multipleOf", "number"},
+        {"minLength", "string"},
+        {"maxLength", "string"},
+        {"pattern", "string"},
         {"format", "string"}};
     for (const auto& [word, type] : kMeant) {
       if (member(schema, word) != nullptr) add_named(type, out);

@@ -42,8 +42,9 @@ class ToolSchemas {
   static ArgumentTypes types_of(const jinja::Value& parameters, std::string_view key);
   ArgumentTypes types(std::string_view tool, std::string_view key) const;
   /// The argument `key` of a call of `tool`, which was written as `text`: a string unless the
-  /// schema wants something else and the text is that, or lists the value that the text is. `heap` owns what it gives. @param spelled
-  /// nullable: what the spelling says that it is, where the schema allows that or says nothing.
+  /// schema wants something else and the text is that, or lists the value that the text is. `heap`
+  /// owns what it gives. @param spelled nullable: what the spelling says that it is, where the
+  /// schema allows that or says nothing.
   jinja::Value typed(std::string_view tool, std::string_view key, std::string_view text,
                      jinja::Heap* heap, const jinja::Value* spelled = nullptr) const;
 

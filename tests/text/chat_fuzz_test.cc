@@ -18,7 +18,8 @@ constexpr const char* kTools = R"([
   {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
     "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"},
       "o": {"type": "object"}, "l": {"type": "array"}, "r": {"type": ["integer", "null"]},
-      "m": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "e": {"enum": ["a", "3", 3, null, [1, 2], true]},
+      "m": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+      "e": {"enum": ["a", "3", 3, null, [1, 2], true]},
       "any": {}}}}},
   {"name": "flat", "parameters": {"properties": {"i": {"type": "number"}}}}])";
 
@@ -29,28 +30,29 @@ class RandomTexts {
   size_t draw(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(rng_); }
 
   std::string value() {
-    static const char* const kValues[] = {"x",
-                                          "3",
-                                          "true",
-                                          "null",
-                                          "{\"a\": [1]}",
-                                          "[1, 2]",
-                                          "</parameter>",
-                                          "</tool_call>",
-                                          "<think>",
-                                          "a\nb\n",
-                                          " y </parameter> z",
-                                          "\"q\"",
-                                          "</arg_value>",
-                                          "<tool_call|>",
-                                          "<|\"",
-                                          "\u00e9",
-                                          "</function>\n</tool_call",
-                                          "1e999",
-                                          "True",
-                                          "[\"</parameter>\", \"<parameter=s>",
-                                          "[\"</parameter><parameter=s>\", \"</arg_value></tool_call>\"]",
-                                          ""};
+    static const char* const kValues[] = {
+        "x",
+        "3",
+        "true",
+        "null",
+        "{\"a\": [1]}",
+        "[1, 2]",
+        "</parameter>",
+        "</tool_call>",
+        "<think>",
+        "a\nb\n",
+        " y </parameter> z",
+        "\"q\"",
+        "</arg_value>",
+        "<tool_call|>",
+        "<|\"",
+        "\u00e9",
+        "</function>\n</tool_call",
+        "1e999",
+        "True",
+        "[\"</parameter>\", \"<parameter=s>",
+        "[\"</parameter><parameter=s>\", \"</arg_value></tool_call>\"]",
+        ""};
     return kValues[draw(std::size(kValues))];
   }
   std::string key() {

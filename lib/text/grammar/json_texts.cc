@@ -54,7 +54,9 @@ JsonTexts::JsonTexts(Expressions& expressions, ValueForm form, Expr close,
     : e_(expressions),
       form_(form),
       mark_(mark_of(form, close_text)),
-      open_text_(form == ValueForm::kUntilTag ? "" : mark_.empty() ? "\"" : mark_),
+      open_text_(form == ValueForm::kUntilTag ? ""
+                 : mark_.empty()              ? "\""
+                                              : mark_),
       close_text_(form == ValueForm::kUntilTag ? close_text : open_text_),
       close_(close) {
   blank_ = e_.either({Expressions::kEmpty, e_.byte(' '),
@@ -150,8 +152,8 @@ Expr JsonTexts::tagged_key(Expr name) {
   if (form_ == ValueForm::kParameterTags) {
     return e_.sequence({e_.bytes("<parameter="), name, e_.bytes(">\n")});
   }
-  return e_.sequence({tag("<arg_key>"), name, tag("</arg_key>"), e_.optional(e_.byte('\n')),
-                      tag("<arg_value>")});
+  return e_.sequence(
+      {tag("<arg_key>"), name, tag("</arg_key>"), e_.optional(e_.byte('\n')), tag("<arg_value>")});
 }
 
 Expr JsonTexts::inside_string(Expr character, uint32_t low, uint32_t high) {

@@ -21,7 +21,8 @@ enum class ValueForm : uint8_t {
   kGemma,          // strings between marks <|"|>, names as they are: {city:<|"|>Rome<|"|>,n:3}
   kFunctionGemma,  // the same with marks <escape>
   kPython,         // arguments (city="Rome", n=3), values with True, False and None in them
-  kParameterTags,  // arguments <parameter=city>\nRome\n</parameter>, which are texts as they are or JSON
+  kParameterTags,  // arguments <parameter=city>\nRome\n</parameter>, which are texts as they are or
+                   // JSON
   kArgumentTags,   // the same as <arg_key>city</arg_key>\n<arg_value>Rome</arg_value>
   kUntilTag,       // such a text, up to and with its closing tag
 };

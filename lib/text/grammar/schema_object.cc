@@ -252,8 +252,8 @@ Expr SchemaCompiler::object(const SchemaParts& parts, int depth) {
   ObjectShape shape;
   if (!ok() || !read_object(parts, &shape)) return Expressions::kNothing;
   for (Member& m : shape.members) {
-    const Expr value = member_value(shape, m.name, m.parts,
-                                    parts[0].where + ".properties." + m.name, depth + 1);
+    const Expr value =
+        member_value(shape, m.name, m.parts, parts[0].where + ".properties." + m.name, depth + 1);
     if (!ok()) return Expressions::kNothing;
     const Expr key = json_.key(m.name, shape.call);
     if (key == Expressions::kNothing) {

@@ -260,8 +260,7 @@ void SchemaCompiler::count(const SchemaPart& part, const char* name, uint32_t* o
   *out = is_least ? std::max(*out, value) : std::min(*out, value);
 }
 
-Expr SchemaCompiler::pattern(std::string_view pattern, const std::string& where,
-                             JsonTexts& texts) {
+Expr SchemaCompiler::pattern(std::string_view pattern, const std::string& where, JsonTexts& texts) {
   Result<Expr> made = compile_pattern(e_, pattern, texts.pattern_text());
   if (made.is_ok()) return made.value();
   if (made.status().code() != Code::kUnsupported) return refuse(where, made.status().text());

@@ -283,7 +283,9 @@ TEST(GrammarTools, ArgumentsBetweenTagsAreWrittenAsTheyAreRead) {
     std::vector<const char*> good, bad;
   };
   for (const Case& c : std::initializer_list<Case>{
-           {R"({"type": ["string", "null"]})", {"null", "nullx", "\"null\"", ""}, {" null", "null\n"}},
+           {R"({"type": ["string", "null"]})",
+            {"null", "nullx", "\"null\"", ""},
+            {" null", "null\n"}},
            {R"({"enum": ["a", "1", 1, 2, true, null, [3]]})",
             {"a", "1", "2", "true", "null", "[3]"},
             {"\"a\"", "b", "3", "false"}},

@@ -77,13 +77,13 @@ TEST(SchemaCheck, WorkAndStackAreBounded) {
 }
 
 // A text that a grammar allows, drawn token by token; empty: it did not end. @param closing what
-// ends an argument, which chance alone would not.
+// ends a string, which chance alone seldom does.
 std::string written(const Grammar& grammar, Matcher* matcher, std::string_view closing,
                     std::mt19937* chance) {
   const TokenTree& tree = *grammar.vocabulary().tree;
   std::string out;
   for (int i = 0; i < 250 && matcher->progress() != Progress::kComplete; ++i) {
-    if (!closing.empty() && (*chance)() % 6 == 0 && matcher->accept_text(closing).is_ok()) {
+    if ((*chance)() % 6 == 0 && matcher->accept_text(closing).is_ok()) {
       out += closing;
       continue;
     }
@@ -127,6 +127,9 @@ std::string read_call(const std::string& text, std::string_view tools, std::mt19
 }
 
 TEST(SchemaCheck, CallsThatAreWrittenForASchemaAreReadAndValid) {
+  const std::string shared = R"("$defs": {"n": {"anyOf": [
+      {"type": "integer", "minimum": 7, "maximum": 8},
+      {"type": "array", "items": {"type": "string"}}]}})";
   const std::string schema =
       R"({"type": "object", "properties": {
         "s": {"type": "string"}, "n": {"type": ["integer", "null"], "minimum": -3, "maximum": 12},
@@ -141,22 +144,22 @@ TEST(SchemaCheck, CallsThatAreWrittenForASchemaAreReadAndValid) {
         "$k": {"type": ["string", "null"], "maxLength": 6},
         "w": {"enum": ["1", " null", "[2]", 1, 2.5, [2], [3], null]},
         "u": {"$ref": "#/$defs/n"}, "m": {"minimum": 3, "maximum": 5}, "any": {}},
-        "$defs": {"n": {"anyOf": [{"type": "integer", "minimum": 7, "maximum": 8},
-                                  {"type": "array", "items": {"type": "string"}}]}},
-        "required": ["s", "c"], "additionalProperties": false})";
+        "required": ["s", "c"], "additionalProperties": false, )" +
+      shared + "}";
   const std::string tools =
       R"([{"type": "function", "function": {"name": "f", "parameters": )" + schema + "}}]";
+  size_t n_all = 0;
   struct Spelling {
     const char *chat_template, *begin, *closing;
   };
   for (const Spelling& spelling : std::initializer_list<Spelling>{
-           {"<|tool_call>", "<|tool_call>call:f{", ""},
-           {"<start_function_call>", "<start_function_call>call:f{", ""},
-           {"<|tool_call_start|>", "<|tool_call_start|>[f(", ""},
+           {"<|tool_call>", "<|tool_call>call:f{", "<|\"|>"},
+           {"<start_function_call>", "<start_function_call>call:f{", "<escape>"},
+           {"<|tool_call_start|>", "<|tool_call_start|>[f(", "\""},
            {"<tool_call>\n<function=f>\n<parameter=", "<tool_call>\n<function=f>\n<parameter=s>",
             "\n</parameter>\n"},
            {"<tool_call>f\n<arg_key>", "<tool_call>f", "</arg_value>"},
-           {"<tool_call>", "<tool_call>\n{\"name\": \"f\"", ""}}) {
+           {"<tool_call>", "<tool_call>\n{\"name\": \"f\"", "\""}}) {
     GrammarRequest request;
     request.tools = tools;
     request.must_call = request.single_call = true;
@@ -172,13 +175,16 @@ TEST(SchemaCheck, CallsThatAreWrittenForASchemaAreReadAndValid) {
       EXPECT_TRUE(text.starts_with(spelling.begin)) << text;
       const std::string calls = read_call(text, tools, &chance);
       const std::string whole =
-          R"({"prefixItems": [{"properties": {"function": {"properties": {"arguments": )" + schema +
-          "}}}}]}";
+          "{" + shared +
+          R"(, "prefixItems": [{"properties": {"function": {"properties": {"arguments": )" +
+          schema + "}}}}]}";
       EXPECT_EQ(checked(whole, calls), "valid") << text << "\n" << calls;
       ++n_read;
     }
-    EXPECT_GT(n_read, 1u) << spelling.chat_template;
+    n_all += n_read;
+    EXPECT_GT(n_read, 0u) << spelling.chat_template;
   }
+  EXPECT_GT(n_all, 15u);
 }
 
 }  // namespace

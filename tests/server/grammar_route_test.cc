@@ -103,7 +103,7 @@ std::string with_template(const std::string& mark) {
 // Models whose calls are no JSON write them their own way where one has to come, too.
 TEST(GrammarRoutesOfOwnSpellings, ArgumentsKeepToTheirSchema) {
   for (const auto& [shown, begin] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"<|tool_call>call:", "<|tool_call>call:find{city:"},
+           {"<|tool_call>call:", "<|tool_call>call:find{"},
            {"<start_function_call>", "<start_function_call>call:find{"},
            {"<|tool_call_start|>[", "<|tool_call_start|>[find(city="},
            {"<tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>",

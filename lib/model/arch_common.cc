@@ -337,6 +337,8 @@ Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& s
   SHARPI_TRY_ASSIGN(RopeSpec rope, read_rope(b, head_dim, /*allow_yarn=*/true));
   rope.pairs = kind.pairs;
   if (kind.freq_factors) SHARPI_TRY(load_freq_factors(b, /*optional=*/true, &rope));
+  RopeSpec unturned;
+  unturned.pairs = kind.pairs;
   SHARPI_TRY_ASSIGN(const std::vector<uint32_t> d_ff,
                     b.per_block("feed_forward_length", trunk.n_blocks, Range{1, limits::kFf}));
 
@@ -346,6 +348,8 @@ Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& s
     SHARPI_TRY_ASSIGN(layer.attention, attention_geometry(b, trunk, i, head_dim, rope));
     layer.attention.qk_norm = kind.qk_norm;
     layer.attention.window = kind.window;
+    const bool turned = kind.unturned_every == 0 || (i + 1) % kind.unturned_every != 0;
+    if (!turned) layer.attention.rope = unturned;
     SHARPI_TRY(
         b.load_layer(i, {{&layer.mixer_norm, "attn_norm.weight", WeightKind::kF32, trunk.embd},
                          {&layer.ffn_norm, "ffn_norm.weight", WeightKind::kF32, trunk.embd}}));

@@ -84,6 +84,8 @@ struct PlainDecoder {
   QkvBias bias = QkvBias::kNone;
   bool freq_factors = false;  // rope_freqs.weight may be there
   uint32_t window = 0;        // of every layer; 0 = none
+  /// The last of every so many layers turns no queries and keys by their positions; 0 = all do.
+  uint32_t unturned_every = 0;
 };
 /// Fills the whole spec of such a model.
 Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& spec);

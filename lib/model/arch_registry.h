@@ -24,6 +24,7 @@ Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35moe(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen3moe(SpecBuilder& builder, ModelSpec& spec);
+Status load_smollm3(SpecBuilder& builder, ModelSpec& spec);
 
 /// nullptr when the architecture is unknown.
 ArchLoader find_architecture(std::string_view name);

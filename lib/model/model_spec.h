@@ -34,7 +34,7 @@ enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
 /// (NORM), for which converters have permuted the rows of the projections.
 enum class RopePairs : uint8_t { kHalves, kNeighbours };
 
-/// Rotary embedding over the first n_rot dims of a head.
+/// Rotary embedding over the first n_rot dims of a head; 0 = a layer without (NoPE).
 struct RopeSpec {
   uint32_t n_rot = 0;
   RopePairs pairs = RopePairs::kHalves;

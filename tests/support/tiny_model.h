@@ -65,6 +65,7 @@ struct ModelRecipe {
 ModelRecipe tiny_qwen3();
 ModelRecipe tiny_llama();
 ModelRecipe tiny_qwen2();
+ModelRecipe tiny_smollm3();  // the last of four layers without rope
 ModelRecipe tiny_gemma3();
 ModelRecipe tiny_qwen3moe();
 ModelRecipe tiny_olmoe();

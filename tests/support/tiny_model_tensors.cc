@@ -89,7 +89,7 @@ class Table {
       uniform("attn_k.bias", kv, -0.5, 0.5);
       uniform("attn_v.bias", kv, -0.5, 0.5);
     }
-    if (r_.arch == "llama" || r_.arch == "qwen2") return;  // no norms of Q and K
+    if (r_.arch == "llama" || r_.arch == "qwen2" || r_.arch == "smollm3") return;  // no QK norms
     norm("attn_q_norm.weight", whole_norm ? q : r_.head_dim);
     norm("attn_k_norm.weight", whole_norm ? kv : r_.head_dim);
   }
@@ -229,6 +229,14 @@ ModelRecipe tiny_qwen2() {
   return r;
 }
 
+ModelRecipe tiny_smollm3() {
+  ModelRecipe r;
+  r.arch = "smollm3";
+  r.tied = true;
+  r.n_layers = 4;
+  return r;
+}
+
 ModelRecipe tiny_gemma3() {
   ModelRecipe r;
   r.arch = "gemma3";
@@ -291,8 +299,9 @@ ModelRecipe tiny_qwen35moe() {
 }
 
 std::vector<ModelRecipe> tiny_recipes() {
-  return {tiny_qwen3(),  tiny_qwen3moe(),  tiny_olmoe(), tiny_gemma4(), tiny_gemma4kv(),
-          tiny_qwen35(), tiny_qwen35moe(), tiny_llama(), tiny_qwen2(),  tiny_gemma3()};
+  return {tiny_qwen3(),    tiny_qwen3moe(), tiny_olmoe(),     tiny_gemma4(),
+          tiny_gemma4kv(), tiny_qwen35(),   tiny_qwen35moe(), tiny_llama(),
+          tiny_qwen2(),    tiny_gemma3(),   tiny_smollm3()};
 }
 
 }  // namespace sharpi::test

@@ -29,6 +29,8 @@ MODELS = {
     "rand-qwen2": dict(arch="qwen2", heads=4, kv=1, bias=True, base=1000000.0, kind=Type.Q5_0),
     "rand-gemma3": dict(arch="gemma3", heads=2, kv=1, window=16, layers=6, ff=64, base=1000000.0, tied=False,
                         scaling=("linear", 8.0), eps=1e-6),
+    # The last of four layers turns nothing by its position.
+    "rand-smollm3": dict(arch="smollm3", heads=4, kv=1, layers=5, base=2000000.0),
 }
 
 
@@ -45,7 +47,7 @@ def add_tokenizer(w, arch):
     tokens = byte_tokens(not scored) + [f"<{i}>" for i in range(256, VOCAB)]
     kinds = [6 if scored else 1] * 256 + [3] * (VOCAB - 256)
     w.add_tokenizer_model("llama" if scored else "gpt2")
-    w.add_tokenizer_pre({"llama": "llama-bpe", "qwen2": "qwen2"}.get(arch, "default"))
+    w.add_tokenizer_pre({"llama": "llama-bpe", "smollm3": "llama-bpe", "qwen2": "qwen2"}.get(arch, "default"))
     w.add_token_list(tokens)
     w.add_token_types(kinds)
     if scored:

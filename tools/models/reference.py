@@ -8,7 +8,8 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+                          MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          SmolLM3Config, SmolLM3ForCausalLM)
 
 
 class File:
@@ -88,6 +89,11 @@ def make_model(file):
     if file.arch == "qwen2":
         return Qwen2ForCausalLM(Qwen2Config(
             **config, rope_parameters=rope_of(file), use_sliding_window=False))
+    if file.arch == "smollm3":
+        n_layers = config["num_hidden_layers"]
+        return SmolLM3ForCausalLM(SmolLM3Config(
+            **config, rope_parameters=rope_of(file), pad_token_id=0,
+            no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n_layers)]))
     assert file.arch == "gemma3", file.arch
     layers = config["num_hidden_layers"]
     period = file.own("attention.sliding_window_pattern", 6)
@@ -138,7 +144,7 @@ def load(path):
         if name.startswith("blk."):
             _, block, rest = name.split(".", 2)
             kind = rest.split(".")[0]
-            if file.arch == "llama" and kind in heads:
+            if file.arch in ("llama", "smollm3") and kind in heads:
                 w = halves(w, heads[kind])
             state[f"model.layers.{block}.{names[rest]}"] = w
         else:

@@ -19,10 +19,7 @@ std::vector<CudaScoreScratch::Layer> own_layers(const ModelSpec& spec, const Pla
   uint32_t n_lists = 0;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (layer.mixer != MixerKind::kAttention || layer.attention.window != 0 ||
-        placement.mixer[l] != TierId::kCuda) {
-      continue;
-    }
+    if (layer.attends_to_all() == nullptr || placement.mixer[l] != TierId::kCuda) continue;
     w->kv_heads = std::max(w->kv_heads, layer.attention.n_kv_heads);
     w->heads = std::max(w->heads, layer.attention.n_heads);
     w->dim = std::max(w->dim, layer.attention.head_dim);
@@ -145,8 +142,7 @@ Status Scoring::start(CudaSession& own, const ScoreRequest& request, CudaScoreSc
   for (uint32_t l = request.layer; l < m_.spec().n_layers(); ++l) {
     const LayerSpec& reader = m_.spec().layers[l];
     const bool reads =
-        l == request.layer || (reader.mixer == MixerKind::kAttention &&
-                               reader.attention.kv_source == static_cast<int32_t>(request.layer));
+        l == request.layer || reader.kv_source() == static_cast<int32_t>(request.layer);
     if (!reads) continue;
     t.queries = own.queries(l, request.source);
     if (t.queries == nullptr)

@@ -93,7 +93,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
   take(&w.widest_out, uint64_t{spec.n_layers()} * spec.d_ple);
   if (w.n_half != 0) {
     for (const LayerSpec& l : spec.layers) {  // every table is made, also those of layers elsewhere
-      if (l.mixer == MixerKind::kAttention) take(&w.n_half, l.attention.rope.n_rot / 2);
+      if (const AttentionSpec* a = l.attends()) take(&w.n_half, a->rope.n_rot / 2);
     }
   }
   w.n_slabs = w.n_experts;

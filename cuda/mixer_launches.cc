@@ -106,7 +106,7 @@ DeltaNetParams MixerLaunches::delta_params(uint32_t layer) const {
   if (t.drafts) {
     // Planes have as many rows as the session says, so a layer's place counts in rows.
     const auto index = static_cast<size_t>(m_.state_layout.index_of_layer[layer]);
-    t.kept_unit = m_.draft_layout.layers[index].qkv / m_.draft_layout.n_rows;
+    t.kept_unit = m_.draft_layout.layers[index].planes[0] / m_.draft_layout.n_rows;
   }
   return t;
 }

@@ -41,10 +41,7 @@ Widest widest(const ModelSpec& spec, const Placement& placement) {
   Widest w;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (layer.mixer != MixerKind::kAttention || layer.attention.window != 0 ||
-        placement.mixer[l] != TierId::kCpu) {
-      continue;
-    }
+    if (layer.attends_to_all() == nullptr || placement.mixer[l] != TierId::kCpu) continue;
     const AttentionSpec& a = layer.attention;
     w.kv_heads = std::max(w.kv_heads, a.n_kv_heads);
     w.heads = std::max(w.heads, a.n_heads);
@@ -138,8 +135,7 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
   for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     const bool reads =
-        l == request.layer || (layer.mixer == MixerKind::kAttention &&
-                               layer.attention.kv_source == static_cast<int32_t>(request.layer));
+        l == request.layer || layer.kv_source() == static_cast<int32_t>(request.layer);
     if (!reads) continue;
     const float* q = own.queries(l, request.source);
     if (q == nullptr) return Status::error(Code::kInternal, "layer %u has no observed queries", l);

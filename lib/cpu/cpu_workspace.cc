@@ -81,7 +81,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
   }
   if (w.half_rot == 0) return w;
   for (const LayerSpec& l : spec.layers) {  // every table is made, also those of layers elsewhere
-    if (l.mixer == MixerKind::kAttention) take32(&w.half_rot, l.attention.rope.n_rot / 2);
+    if (const AttentionSpec* a = l.attends()) take32(&w.half_rot, a->rope.n_rot / 2);
   }
   return w;
 }

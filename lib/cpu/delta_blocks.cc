@@ -62,10 +62,10 @@ DeltaNetTask DeltaBlocks::pending_task(const CpuSession& session, uint32_t layer
   DeltaNetTask t = delta_task(session, layer);
   t.n_rows = session.pending();
   t.qkv = scratch;
-  std::memcpy(scratch, session.draft_plane(at.qkv, false),
+  std::memcpy(scratch, session.draft_plane(at.planes[DeltaNetSpec::kQkv], false),
               uint64_t{t.n_rows} * t.shape.conv_dim() * sizeof(float));
-  t.alpha = session.draft_plane(at.alpha, false);
-  t.beta = session.draft_plane(at.beta, false);
+  t.alpha = session.draft_plane(at.planes[DeltaNetSpec::kAlpha], false);
+  t.beta = session.draft_plane(at.planes[DeltaNetSpec::kBeta], false);
   t.out = scratch + session.draft_layout().out_offset;
   return t;
 }
@@ -87,9 +87,12 @@ void DeltaBlocks::delta_rows(const Pass& p, const SequenceRows& q, uint32_t laye
   t.n_rows = q.n_rows;
   if (q.drafted) {
     const DraftLayout::Layer& at = session.draft_layer(layer);
-    std::memcpy(session.draft_plane(at.qkv, true), t.qkv, n * width * sizeof(float));
-    std::memcpy(session.draft_plane(at.alpha, true), t.alpha, n * heads * sizeof(float));
-    std::memcpy(session.draft_plane(at.beta, true), t.beta, n * heads * sizeof(float));
+    std::memcpy(session.draft_plane(at.planes[DeltaNetSpec::kQkv], true), t.qkv,
+                n * width * sizeof(float));
+    std::memcpy(session.draft_plane(at.planes[DeltaNetSpec::kAlpha], true), t.alpha,
+                n * heads * sizeof(float));
+    std::memcpy(session.draft_plane(at.planes[DeltaNetSpec::kBeta], true), t.beta,
+                n * heads * sizeof(float));
     t.state_out = t.conv_out = nullptr;
   }
   delta_net(ops_.pool(), kernels_, t, ops_.config().deterministic, p.ws.get<std::byte>(Buf::kDelta),

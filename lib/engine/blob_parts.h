@@ -58,8 +58,8 @@ inline constexpr uint64_t kBlobPiece = 256 * 1024;
 
 /// Elements of one captured query of a layer; 0 if it captures none.
 inline uint64_t query_dim(const LayerSpec& l) {
-  const bool full = l.mixer == MixerKind::kAttention && l.attention.window == 0;
-  return full ? uint64_t{l.attention.n_heads} * l.attention.head_dim : 0;
+  const AttentionSpec* a = l.attends_to_all();
+  return a != nullptr ? uint64_t{a->n_heads} * a->head_dim : 0;
 }
 
 /// One side's rows of a layer: how they are stored, and how large a piece of them is.

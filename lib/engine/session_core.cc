@@ -16,7 +16,7 @@ struct RingSize {
 RingSize narrowest_ring(const ModelSpec& spec, const SessionShape& shape) {
   RingSize r;
   for (const LayerSpec& l : spec.layers) {
-    const uint32_t w = l.mixer == MixerKind::kAttention ? l.attention.window : 0;
+    const uint32_t w = l.window();
     if (w != 0 && (r.window == 0 || w < r.window)) r.window = w;
   }
   if (r.window != 0) {

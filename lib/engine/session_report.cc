@@ -83,7 +83,7 @@ Status kept_positions(const SessionCore& core, uint32_t layer, uint32_t kv_head,
                          layer, spec.n_layers());
   }
   const LayerSpec& l = spec.layers[layer];
-  if (l.mixer != MixerKind::kAttention || l.attention.window != 0) {
+  if (l.attends_to_all() == nullptr) {
     return Status::error(Code::kUnsupported, "layer %u stores no slots of its own length", layer);
   }
   if (kv_head >= l.attention.n_kv_heads) {

@@ -16,9 +16,8 @@ KvLedger::KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots)
   uint64_t lists = 0;
   for (size_t l = 0; l < n; ++l) {
     const LayerSpec& layer = spec.layers[l];
-    const bool shares = layer.mixer == MixerKind::kAttention && layer.attention.kv_source >= 0;
-    source_[l] =
-        shares ? static_cast<uint32_t>(layer.attention.kv_source) : static_cast<uint32_t>(l);
+    const int32_t source = layer.kv_source();
+    source_[l] = source >= 0 ? static_cast<uint32_t>(source) : static_cast<uint32_t>(l);
     full_owner_[l] = layer.owns_kv() && layer.attention.window == 0;
     n_heads_[l] = full_owner_[l] ? layer.attention.n_kv_heads : 0;
     first_list_[l] = lists;

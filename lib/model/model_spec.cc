@@ -12,15 +12,76 @@
 
 namespace sharpi {
 
+const AttentionSpec* LayerSpec::attends() const {
+  switch (mixer) {
+    case MixerKind::kAttention:
+      return &attention;
+    case MixerKind::kGatedDeltaNet:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool LayerSpec::is_recurrent() const {
+  switch (mixer) {
+    case MixerKind::kAttention:
+      return false;
+    case MixerKind::kGatedDeltaNet:
+      return true;
+  }
+  return false;
+}
+
+Recurrence LayerSpec::recurrence() const {
+  Recurrence r;
+  switch (mixer) {
+    case MixerKind::kAttention:
+      break;
+    case MixerKind::kGatedDeltaNet:
+      r.state = uint64_t{delta.n_v_heads} * delta.head_dim * delta.head_dim;
+      r.conv = uint64_t{delta.conv_kernel - 1} * delta.conv_dim();
+      r.inputs.resize(DeltaNetSpec::kInputs);
+      r.inputs[DeltaNetSpec::kQkv] = delta.conv_dim();
+      r.inputs[DeltaNetSpec::kAlpha] = r.inputs[DeltaNetSpec::kBeta] = delta.n_v_heads;
+      r.in_place = delta.conv_dim();
+      r.outs = delta.value_dim();
+      break;
+  }
+  return r;
+}
+
+std::vector<const TensorRef*> LayerSpec::mixer_products() const {
+  const AttentionSpec& a = attention;
+  const DeltaNetSpec& d = delta;
+  switch (mixer) {
+    case MixerKind::kAttention:
+      return {&a.q, &a.k, &a.v, &a.o};
+    case MixerKind::kGatedDeltaNet:
+      return {&d.qkv, &d.gate, &d.alpha, &d.beta, &d.out};
+  }
+  return {};
+}
+
+std::vector<const TensorRef*> LayerSpec::mixer_vectors() const {
+  const AttentionSpec& a = attention;
+  const DeltaNetSpec& d = delta;
+  switch (mixer) {
+    case MixerKind::kAttention:
+      return {&a.q_norm, &a.k_norm, &a.q_bias, &a.k_bias, &a.v_bias};
+    case MixerKind::kGatedDeltaNet:
+      return {&d.conv1d, &d.dt_bias, &d.a, &d.norm};
+  }
+  return {};
+}
+
 bool ModelSpec::is_hybrid() const {
   return std::any_of(layers.begin(), layers.end(),
-                     [](const LayerSpec& l) { return l.mixer == MixerKind::kGatedDeltaNet; });
+                     [](const LayerSpec& l) { return l.is_recurrent(); });
 }
 
 bool ModelSpec::has_window() const {
-  return std::any_of(layers.begin(), layers.end(), [](const LayerSpec& l) {
-    return l.mixer == MixerKind::kAttention && l.attention.window > 0;
-  });
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const LayerSpec& l) { return l.window() > 0; });
 }
 
 std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab,
@@ -74,45 +135,16 @@ uint64_t ModelSpec::parameter_count() const {
     add(t->tensor);
   }
   for (const LayerSpec& l : layers) {
-    const AttentionSpec& a = l.attention;
-    const DeltaNetSpec& d = l.delta;
     const FfnSpec& f = l.ffn;
-    for (const TensorRef* t : {&l.mixer_norm,
-                               &l.mixer_post_norm,
-                               &l.ffn_norm,
-                               &l.ffn_post_norm,
-                               &l.ple_gate,
-                               &l.ple_proj,
-                               &l.ple_post_norm,
-                               &a.q,
-                               &a.k,
-                               &a.v,
-                               &a.o,
-                               &a.q_norm,
-                               &a.k_norm,
-                               &a.q_bias,
-                               &a.k_bias,
-                               &a.v_bias,
-                               &d.qkv,
-                               &d.gate,
-                               &d.alpha,
-                               &d.beta,
-                               &d.out,
-                               &d.conv1d,
-                               &d.dt_bias,
-                               &d.a,
-                               &d.norm,
-                               &f.gate,
-                               &f.up,
-                               &f.down,
-                               &f.router,
-                               &f.shared_gate_inp,
-                               &f.shared_gate,
-                               &f.shared_up,
-                               &f.shared_down}) {
+    for (const TensorRef* t : l.mixer_products()) add(t->tensor);
+    for (const TensorRef* t : l.mixer_vectors()) add(t->tensor);
+    for (const TensorRef* t :
+         {&l.mixer_norm, &l.mixer_post_norm, &l.ffn_norm, &l.ffn_post_norm, &l.ple_gate,
+          &l.ple_proj, &l.ple_post_norm, &f.gate, &f.up, &f.down, &f.router, &f.shared_gate_inp,
+          &f.shared_gate, &f.shared_up, &f.shared_down}) {
       add(t->tensor);
     }
-    add(a.rope.freq_factors);
+    if (const AttentionSpec* attention = l.attends()) add(attention->rope.freq_factors);
   }
   return n;
 }

@@ -72,6 +72,17 @@ struct DeltaNetSpec {
   uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
   TensorRef qkv, gate, alpha, beta, out;  // projections
   TensorRef conv1d, dt_bias, a, norm;     // f32
+  /// What its recurrence reads of a row, as planes of Recurrence::inputs: projections before the
+  /// convolution, alpha, beta.
+  enum Input : uint32_t { kQkv, kAlpha, kBeta, kInputs };
+};
+
+/// What a recurrent mixer carries from row to row, in floats.
+struct Recurrence {
+  uint64_t state = 0,
+           conv = 0;  // the state, and the rows that a convolution before it looks back at
+  std::vector<uint64_t> inputs;     // of one row: the widths of what the recurrence reads
+  uint64_t in_place = 0, outs = 0;  // of one row: inputs that it overwrites, and what comes out
 };
 
 struct FfnSpec {
@@ -99,7 +110,27 @@ struct LayerSpec {
   TensorRef ffn_post_norm;    // on the FFN's output, before the residual add (optional)
   TensorRef ple_gate, ple_proj, ple_post_norm;  // per-layer embedding injection (optional)
   float output_scale = 1.0f;                    // multiplies the residual stream at the layer's end
-  bool owns_kv() const { return mixer == MixerKind::kAttention && attention.kv_source < 0; }
+
+  // What follows from the kind of mixer; each kind says all of it.
+  /// Its attention over stored rows; null: it reads none.
+  const AttentionSpec* attends() const;
+  /// The same where no window leaves rows out.
+  const AttentionSpec* attends_to_all() const {
+    const AttentionSpec* a = attends();
+    return a != nullptr && a->window == 0 ? a : nullptr;
+  }
+  /// The layer whose rows it reads in place of its own; -1: it has its own, or reads none.
+  int32_t kv_source() const { return attends() != nullptr ? attends()->kv_source : -1; }
+  bool owns_kv() const { return attends() != nullptr && attends()->kv_source < 0; }
+  /// Rows further back than so many are not read; 0: all are, or none.
+  uint32_t window() const { return attends() != nullptr ? attends()->window : 0; }
+  /// It carries a state from row to row.
+  bool is_recurrent() const;
+  /// Of a mixer that is not recurrent: nothing.
+  Recurrence recurrence() const;
+  /// The mixer's weights that products read, and its small ones; absent ones are null refs.
+  std::vector<const TensorRef*> mixer_products() const;
+  std::vector<const TensorRef*> mixer_vectors() const;
 };
 
 /// What a multi-token prediction block starts from instead of an embedding alone: proj over the

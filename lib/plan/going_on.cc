@@ -23,7 +23,7 @@ std::string why_context_ends(const ModelSpec& spec, const SessionShape& session,
   const uint64_t rows = uint64_t{session.kv_budget} + n_chunk;
   if (rows > session.n_ctx) return text("kv_budget and a chunk", rows);
   for (const LayerSpec& l : spec.layers) {
-    const uint32_t window = l.mixer == MixerKind::kAttention ? l.attention.window : 0;
+    const uint32_t window = l.window();
     const uint64_t ring = uint64_t{window} + session.rewind + session.n_draft + n_chunk;
     if (window != 0 && ring > session.n_ctx)
       return text("its sliding window, rewind, drafts and a chunk", ring);

@@ -130,9 +130,8 @@ const char* device_pin(const sharpi_plan_params& p) {
 
 bool is_layer_split(const ModelSpec& spec, uint32_t n) {
   for (uint32_t l = n; l < spec.n_layers(); ++l) {
-    const LayerSpec& layer = spec.layers[l];
-    if (layer.mixer != MixerKind::kAttention || layer.attention.kv_source < 0) continue;
-    if (static_cast<uint32_t>(layer.attention.kv_source) < n) return false;
+    const int32_t source = spec.layers[l].kv_source();
+    if (source >= 0 && static_cast<uint32_t>(source) < n) return false;
   }
   return true;
 }

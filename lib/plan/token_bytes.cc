@@ -34,11 +34,9 @@ uint64_t row_bytes(const AttentionSpec& a, const KvDtypePair& dtype) {
 
 LayerBytes layer_bytes(const ModelSpec& spec, uint32_t layer) {
   const LayerSpec& l = spec.layers[layer];
-  const AttentionSpec& a = l.attention;
-  const DeltaNetSpec& d = l.delta;
   const FfnSpec& f = l.ffn;
   LayerBytes b;
-  b.mixer = sum({&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.gate, &d.alpha, &d.beta, &d.out});
+  for (const TensorRef* t : l.mixer_products()) b.mixer += t->bytes();
   b.ffn = sum({&f.router, &f.shared_gate, &f.shared_up, &f.shared_down});
   const uint64_t matrices = sum({&f.gate, &f.up, &f.down});
   if (f.kind == FfnKind::kDense) {

@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "tier/block_tensors.h"
 
-#include <initializer_list>
-
 namespace sharpi {
 namespace {
 
-using Refs = std::initializer_list<const TensorRef*>;
-
-void add(std::vector<TensorRef>* out, Refs refs) {
+void add(std::vector<TensorRef>* out, const std::vector<const TensorRef*>& refs) {
   for (const TensorRef* r : refs) {
     if (*r) out->push_back(*r);
   }
 }
 
 void add_mixer(std::vector<TensorRef>* out, const LayerSpec& l) {
-  const AttentionSpec& a = l.attention;
-  const DeltaNetSpec& d = l.delta;
-  add(out, {&l.mixer_norm, &l.mixer_post_norm,
-            &a.q,          &a.k,
-            &a.v,          &a.o,
-            &a.q_norm,     &a.k_norm,
-            &a.q_bias,     &a.k_bias,
-            &a.v_bias,     &d.qkv,
-            &d.gate,       &d.alpha,
-            &d.beta,       &d.out,
-            &d.conv1d,     &d.dt_bias,
-            &d.a,          &d.norm});
+  add(out, {&l.mixer_norm, &l.mixer_post_norm});
+  add(out, l.mixer_products());
+  add(out, l.mixer_vectors());
 }
 
 void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
@@ -37,13 +24,9 @@ void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
 }
 
 void add_products(std::vector<TensorRef>* out, const LayerSpec& l, BlockKind kind) {
-  const AttentionSpec& a = l.attention;
-  const DeltaNetSpec& d = l.delta;
   const FfnSpec& f = l.ffn;
   const bool dense = f.kind == FfnKind::kDense;
-  if (kind == BlockKind::kMixer) {
-    add(out, {&a.q, &a.k, &a.v, &a.o, &d.qkv, &d.gate, &d.alpha, &d.beta, &d.out});
-  }
+  if (kind == BlockKind::kMixer) add(out, l.mixer_products());
   if (kind == BlockKind::kFfn)
     add(out, {&l.ple_gate, &l.ple_proj, &f.shared_gate, &f.shared_up, &f.shared_down});
   if (kind == (dense ? BlockKind::kFfn : BlockKind::kExperts)) add(out, {&f.gate, &f.up, &f.down});

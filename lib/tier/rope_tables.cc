@@ -54,8 +54,9 @@ std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
   std::vector<RopeTable> tables;
   table_of_layer->assign(spec.layers.size(), -1);
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    if (spec.layers[l].mixer != MixerKind::kAttention) continue;
-    const RopeSpec& r = spec.layers[l].attention.rope;
+    const AttentionSpec* a = spec.layers[l].attends();
+    if (a == nullptr) continue;
+    const RopeSpec& r = a->rope;
     const auto it = std::find_if(tables.begin(), tables.end(),
                                  [&](const RopeTable& t) { return same_rope(t.spec, r); });
     (*table_of_layer)[l] = static_cast<int32_t>(it - tables.begin());

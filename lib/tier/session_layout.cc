@@ -2,34 +2,20 @@
 #include "tier/session_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sharpi {
-
-namespace {
-
-/// Whether a layer keeps a recurrent state beside, or in place of, rows.
-bool is_recurrent(const LayerSpec& layer) {
-  switch (layer.mixer) {
-    case MixerKind::kAttention:
-      return false;
-    case MixerKind::kGatedDeltaNet:
-      return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
   StateLayout out;
   out.index_of_layer.assign(spec.layers.size(), -1);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (!is_recurrent(spec.layers[l]) || placement.mixer[l] != tier) continue;
-    const DeltaNetSpec& d = spec.layers[l].delta;
+    if (!spec.layers[l].is_recurrent() || placement.mixer[l] != tier) continue;
+    const Recurrence recurrence = spec.layers[l].recurrence();
     StateLayout::Layer s;
     s.layer = l;
-    s.state_bytes = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim * sizeof(float);
-    s.conv_bytes = uint64_t{d.conv_kernel - 1} * d.conv_dim() * sizeof(float);
+    s.state_bytes = recurrence.state * sizeof(float);
+    s.conv_bytes = recurrence.conv * sizeof(float);
     s.state_offset = out.bytes;
     s.conv_offset = s.state_offset + s.state_bytes;
     out.bytes = s.conv_offset + s.conv_bytes;
@@ -45,15 +31,15 @@ DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement,
   if (n_draft == 0) return out;
   const uint64_t n = n_draft + 1;
   for (const StateLayout::Layer& l : make_state_layout(spec, placement, tier).layers) {
-    const DeltaNetSpec& d = spec.layers[l.layer].delta;
+    const Recurrence recurrence = spec.layers[l.layer].recurrence();
     DraftLayout::Layer at;
-    at.qkv = out.copy_floats;
-    at.alpha = at.qkv + n * d.conv_dim();
-    at.beta = at.alpha + n * d.n_v_heads;
-    out.copy_floats = at.beta + n * d.n_v_heads;
-    out.layers.push_back(at);
-    out.out_offset = std::max<uint64_t>(out.out_offset, n * d.conv_dim());
-    out.scratch_floats = std::max<uint64_t>(out.scratch_floats, n * d.value_dim());
+    for (const uint64_t width : recurrence.inputs) {
+      at.planes.push_back(out.copy_floats);
+      out.copy_floats += n * width;
+    }
+    out.layers.push_back(std::move(at));
+    out.out_offset = std::max<uint64_t>(out.out_offset, n * recurrence.in_place);
+    out.scratch_floats = std::max<uint64_t>(out.scratch_floats, n * recurrence.outs);
     out.n_rows = static_cast<uint32_t>(n);
   }
   out.scratch_floats += out.out_offset;
@@ -66,12 +52,10 @@ QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
   out.dim_of_layer.assign(spec.layers.size(), 0);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (placement.mixer[l] != tier || layer.mixer != MixerKind::kAttention ||
-        layer.attention.window != 0) {
-      continue;
-    }
+    const AttentionSpec* a = layer.attends_to_all();
+    if (placement.mixer[l] != tier || a == nullptr) continue;
     out.offset_of_layer[l] = static_cast<int64_t>(out.floats);
-    out.dim_of_layer[l] = layer.attention.n_heads * layer.attention.head_dim;
+    out.dim_of_layer[l] = a->n_heads * a->head_dim;
     out.floats += out.dim_of_layer[l];
   }
   return out;

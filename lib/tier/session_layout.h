@@ -40,10 +40,10 @@ StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement,
 /// accepted while it reads the state anyway. Two copies, one of the last pass and one of the pass
 /// under way, and on the CPU scratch of one layer.
 struct DraftLayout {
-  /// Planes of one layer in a copy, n_rows rows each: projections before the convolution, alpha,
-  /// beta.
+  /// Planes of one layer in a copy, n_rows rows each: Recurrence::inputs of its mixer, one behind
+  /// the other.
   struct Layer {
-    uint64_t qkv = 0, alpha = 0, beta = 0;  // offsets in floats
+    std::vector<uint64_t> planes;  // offsets in floats
   };
   std::vector<Layer> layers;  // as StateLayout::layers
   uint32_t n_rows = 0;        // n_draft + 1; 0 = no drafts, or nothing recurrent here

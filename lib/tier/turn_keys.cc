@@ -101,7 +101,7 @@ Status KeyTurner::turn_piece(const KvLayerLayout& one, const KvLedger& ledger, u
 
 Status KeyTurner::turn(KvStore* store, uint32_t layer, const KvLedger& ledger, uint32_t shift) {
   const LayerSpec& l = spec_->layers[layer];
-  if (l.mixer != MixerKind::kAttention || l.attention.rope.n_rot < 2) return Status::ok();
+  if (l.attends() == nullptr || l.attention.rope.n_rot < 2) return Status::ok();
   use(l.attention.rope);
   const KvLayerLayout& one = *store->layout().find(layer);
   const LayerRows& rows = ledger.rows(layer);

@@ -5,9 +5,10 @@
 #include <cudaTypedefs.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/checked.h"
-#include "base/no_throw.h"
 #include "cuda/driver.h"
 #include "os/pages.h"
 
@@ -109,13 +110,17 @@ void PinnedBuffer::reset() noexcept {
 
 namespace {
 
-/// Granules of a device, by the driver's virtual memory functions. Of the device's current scope.
-class DeviceGranules final : public GranuleDriver {
+/// Memory of a device's granules, by the driver's virtual memory functions. In the device's current
+/// scope.
+class GranuleDriver {
  public:
-  DeviceGranules(const Device& device, uint64_t bytes, const char* what)
+  GranuleDriver(const Device& device, uint64_t bytes, const char* what)
       : device_(device), bytes_(bytes), what_(what) {}
+  uint64_t bytes() const { return bytes_; }
+  const Device& device() const { return device_; }
 
-  Result<uint64_t> create() const override {
+  /// Memory of one granule, mapped nowhere.
+  Result<uint64_t> create() const {
     SHARPI_TRY(device_.admit(bytes_, what_));
     const CUmemAllocationProp prop = properties(device_);
     CUmemGenericAllocationHandle handle = 0;
@@ -126,11 +131,12 @@ class DeviceGranules final : public GranuleDriver {
     if (got == CUDA_ERROR_OUT_OF_MEMORY) return no_memory(device_, what_, bytes_, got);
     return failed("cuMemCreate", got);
   }
-  void release(uint64_t handle) const noexcept override {
+  void release(uint64_t handle) const noexcept {
     entry<PFN_cuMemRelease_v10020>(device_.driver().release)(handle);
     device_.retire(bytes_);
   }
-  Status map(uint64_t address, uint64_t handle) const override {
+  /// Makes it readable and writable at an address. The same handle may be mapped several times.
+  Status map(uint64_t address, uint64_t handle) const {
     CUresult got = entry<PFN_cuMemMap_v10020>(device_.driver().map)(address, bytes_, 0, handle, 0);
     if (got != CUDA_SUCCESS) return failed("cuMemMap", got);
     CUmemAccessDesc access = {};
@@ -142,13 +148,14 @@ class DeviceGranules final : public GranuleDriver {
     unmap(address);
     return failed("cuMemSetAccess", got);
   }
-  void unmap(uint64_t address) const noexcept override {
+  void unmap(uint64_t address) const noexcept {
     entry<PFN_cuMemUnmap_v10020>(device_.driver().unmap)(address, bytes_);
   }
-  Status clear(uint64_t address, uint64_t bytes) const override {
+  Status clear(uint64_t address, uint64_t bytes) const {
     return clear_now(device_, pointer(address), bytes);  // before anybody uses it
   }
-  Status copy(uint64_t handle, uint64_t from) const override {
+  /// Copies what is mapped at `from` into a granule that is mapped nowhere. Done on return.
+  Status copy(uint64_t handle, uint64_t from) const {
     // A copy has to have an address of its own until it takes the other one's place.
     CUdeviceptr to = 0;
     const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device_.driver().reserve)(
@@ -167,7 +174,6 @@ class DeviceGranules final : public GranuleDriver {
     entry<PFN_cuMemAddressFree_v10020>(device_.driver().unreserve)(to, bytes_);
     return done;
   }
-  void lose(const Status& why) const noexcept override { device_.mark_lost(why.native()); }
 
  private:
   static void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
@@ -178,6 +184,105 @@ class DeviceGranules final : public GranuleDriver {
   const Device& device_;
   const uint64_t bytes_;
   const char* const what_;
+};
+
+class DevicePool final : public GranulePool {
+ public:
+  DevicePool(const GranuleDriver& driver, GranuleRun run, std::function<void(uint64_t)> on_free)
+      : GranulePool(run, std::move(on_free)), driver_(driver), handles_(run.count(), 0) {}
+  uint64_t& handle(uint64_t granule) { return handles_[granule - first()]; }
+  void give_back(GranuleRun run) noexcept override {
+    for (uint64_t i = run.first; i < run.end; ++i) driver_.release(handle(i));
+  }
+
+ private:
+  const GranuleDriver driver_;
+  std::vector<uint64_t> handles_;
+};
+
+/// The granules of one range of a device's addresses. Nothing moves when they are lent: the memory
+/// only gets another owner. All addresses can be written; that what is shared is not is the
+/// caller's promise.
+class DeviceGranules final : public GranuleMemory {
+ public:
+  /// `most`: granules of the range. Throws std::bad_alloc.
+  DeviceGranules(const GranuleDriver& driver, uint64_t address, uint64_t most)
+      : driver_(driver), address_(address), own_(most, 0) {}
+
+  uint64_t step() const override { return 1; }
+  Status grow(GranuleRun run) override {
+    Status got;
+    uint64_t end = run.first;
+    while (got.is_ok() && end < run.end) {
+      got = add(end);
+      if (got.is_ok()) ++end;
+    }
+    if (got.is_ok()) got = driver_.clear(at(run.first), run.count() * driver_.bytes());
+    if (!got.is_ok()) shrink({run.first, end});
+    return got;
+  }
+  void shrink(GranuleRun run) noexcept override {
+    for (uint64_t i = run.end; i-- > run.first;) {
+      driver_.unmap(at(i));
+      driver_.release(own_[i]);
+    }
+  }
+  Result<std::shared_ptr<GranulePool>> pool(GranuleRun run,
+                                            const std::function<void(uint64_t)>& on_free) override {
+    return std::shared_ptr<GranulePool>(std::make_shared<DevicePool>(driver_, run, on_free));
+  }
+  Status lend(GranulePool& pool, GranuleRun run) override {
+    for (uint64_t i = run.first; i < run.end; ++i) handle_of(pool, i) = own_[i];
+    return Status::ok();
+  }
+  Status map(GranulePool& pool, GranuleRun run) override {
+    for (uint64_t i = run.first; i < run.end; ++i) {
+      const Status mapped = driver_.map(at(i), handle_of(pool, i));
+      if (mapped.is_ok()) continue;
+      unmap({run.first, i});
+      return mapped;
+    }
+    return Status::ok();
+  }
+  void unmap(GranuleRun run) noexcept override {
+    for (uint64_t i = run.first; i < run.end; ++i) driver_.unmap(at(i));
+  }
+  /// The addresses have memory throughout for everybody else.
+  Status replace(GranulePool& pool, GranuleRun run, uint64_t) override {
+    const uint64_t i = run.first;  // one at a time
+    SHARPI_TRY_ASSIGN(const uint64_t fresh, driver_.create());
+    Status done = driver_.copy(fresh, at(i));
+    if (done.is_ok()) {
+      driver_.unmap(at(i));
+      done = driver_.map(at(i), fresh);
+      if (!done.is_ok()) {
+        const Status back = driver_.map(at(i), handle_of(pool, i));
+        if (!back.is_ok()) driver_.device().mark_lost(back.native());
+      }
+    }
+    if (!done.is_ok()) {
+      driver_.release(fresh);
+      return done;
+    }
+    own_[i] = fresh;
+    return Status::ok();
+  }
+  Status protect(GranuleRun, bool) override { return Status::ok(); }
+
+ private:
+  static uint64_t& handle_of(GranulePool& pool, uint64_t granule) {
+    return static_cast<DevicePool&>(pool).handle(granule);
+  }
+  uint64_t at(uint64_t granule) const { return address_ + granule * driver_.bytes(); }
+  Status add(uint64_t granule) {
+    SHARPI_TRY_ASSIGN(own_[granule], driver_.create());
+    const Status mapped = driver_.map(at(granule), own_[granule]);
+    if (!mapped.is_ok()) driver_.release(own_[granule]);
+    return mapped;
+  }
+  const GranuleDriver driver_;
+  const uint64_t address_;
+  std::vector<uint64_t> own_;  // handles of granules that are this range's alone
 };
 
 }  // namespace
@@ -211,9 +316,10 @@ Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, c
   }
   r.address_ = address;
   r.reserved_ = reserved;
-  r.granules_ =
-      std::make_unique<Granules>(std::make_shared<const DeviceGranules>(device, granule, what),
-                                 address, granule, reserved / granule);
+  r.granules_ = std::make_unique<GranuleRange>(
+      std::make_unique<DeviceGranules>(GranuleDriver(device, granule, what), address,
+                                       reserved / granule),
+      granule);
   return r;
 }
 
@@ -242,11 +348,7 @@ void DeviceRange::reset() noexcept {
 }
 
 Status DeviceRange::make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free) {
-  if (granules_ == nullptr) return Status::ok();
-  return no_throw([&] {
-    granules_->make_shared(bytes, on_free);
-    return Status::ok();
-  });
+  return granules_ == nullptr ? Status::ok() : granules_->make_shared(bytes, on_free);
 }
 
 Status DeviceRange::share_from(const DeviceRange& other, uint64_t bytes) {
@@ -260,11 +362,11 @@ uint64_t DeviceRange::own_bytes_of(uint64_t from) const {
   return granules_ == nullptr ? 0 : granules_->own_bytes_of(from);
 }
 
-Status DeviceRange::own(uint64_t from, uint64_t) {
+Status DeviceRange::own(uint64_t from, uint64_t live) {
   if (granules_ == nullptr) return Status::ok();
   SHARPI_TRY(device_->usable());
   const DeviceScope scope(*device_);
-  return granules_->own(from);
+  return granules_->own(from, live);
 }
 
 void DeviceRange::swap(DeviceRange& o) noexcept {

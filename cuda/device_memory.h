@@ -12,9 +12,9 @@
 #include <memory>
 #include <utility>
 
+#include "base/granules.h"
 #include "base/status.h"
 #include "cuda/device.h"
-#include "cuda/granules.h"
 
 namespace sharpi::cuda {
 
@@ -86,7 +86,7 @@ class PinnedBuffer {
 };
 
 /// A range of device addresses of which a prefix has memory, in granules of one size. The first of
-/// them may be shared with the ranges of forks (granules.h).
+/// them may be shared with the ranges of forks (base/granules.h).
 class DeviceRange {
  public:
   static constexpr bool kOfHost = false;
@@ -127,7 +127,7 @@ class DeviceRange {
  private:
   void swap(DeviceRange& o) noexcept;
   uint64_t address_ = 0, reserved_ = 0;
-  std::unique_ptr<Granules> granules_;
+  std::unique_ptr<GranuleRange> granules_;
   const Device* device_ = nullptr;
   const char* what_ = "";
 };

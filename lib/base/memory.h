@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 
+#include "base/granules.h"
 #include "base/status.h"
 
 namespace sharpi {
@@ -76,8 +78,6 @@ class HostBuffer {
   MemoryMeter* meter_ = nullptr;
 };
 
-class SharedPages;
-
 /// A range of address space of which a prefix has memory. Pointers into it never move. Of that
 /// prefix a first part may be shared with other ranges: it can be read, and not be written before
 /// own() made it this range's alone.
@@ -102,7 +102,7 @@ class Reservation {
   }
   std::byte* data() const { return data_; }
   uint64_t reserved() const { return reserved_; }
-  uint64_t committed() const { return committed_; }
+  uint64_t committed() const { return granules_ == nullptr ? 0 : granules_->committed(); }
   /// Grows the committed prefix to at least `bytes` (granule-rounded), pages touched so that later
   /// writes cannot fail. On failure nothing changes. New bytes read as zero.
   Status commit(uint64_t bytes);
@@ -110,42 +110,34 @@ class Reservation {
   void decommit(uint64_t bytes) noexcept;
   void reset() noexcept;
 
-  /// Makes the first `bytes` (a multiple of the granule, committed) pages that share_from() of
-  /// another range can map. From then on they can only be read. Their contents never change on the
-  /// way, so other threads may read them meanwhile. On failure some of the pages may be shared
-  /// already, which only a writer notices: it has to call own(). `on_free` hears of what goes back
-  /// to the system one day.
-  Status make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free);
-  /// Maps the first `bytes` of a range that made them shared. Pre: nothing is committed here.
-  Status share_from(const Reservation& other, uint64_t bytes);
-  /// The memory that own(from, live) takes, in bytes: a copy of each read-only page from byte
-  /// `from` on that other ranges map too.
-  uint64_t own_bytes_of(uint64_t from) const;
-  /// Makes everything from the granule of byte `from` on writable; bytes below `live` keep their
-  /// contents. On failure nothing changes.
-  Status own(uint64_t from, uint64_t live);
-  /// First byte that can be written.
-  uint64_t writable_from() const;
-  /// The committed bytes that are this range's alone, and those that other ranges map too.
-  uint64_t private_bytes() const;
-  uint64_t shared_bytes() const;
+  // The same as those of GranuleRange; a range without any bytes shares none.
+  Status make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free) {
+    return granules_ == nullptr ? Status::ok() : granules_->make_shared(bytes, on_free);
+  }
+  Status share_from(const Reservation& other, uint64_t bytes) {
+    if (granules_ == nullptr || other.granules_ == nullptr) return Status::ok();
+    return granules_->share_from(*other.granules_, bytes);
+  }
+  uint64_t own_bytes_of(uint64_t from) const {
+    return granules_ == nullptr ? 0 : granules_->own_bytes_of(from);
+  }
+  Status own(uint64_t from, uint64_t live) {
+    return granules_ == nullptr ? Status::ok() : granules_->own(from, live);
+  }
+  uint64_t writable_from() const { return granules_ == nullptr ? 0 : granules_->writable_from(); }
+  uint64_t private_bytes() const { return granules_ == nullptr ? 0 : granules_->private_bytes(); }
+  uint64_t shared_bytes() const { return granules_ == nullptr ? 0 : granules_->shared_bytes(); }
 
  private:
-  struct Prefix;
-  Status make_private(size_t piece, uint64_t from, uint64_t live);
-  void forget_pages(uint64_t from) noexcept;
   void swap(Reservation& o) noexcept {
-    std::swap(prefix_, o.prefix_);
     std::swap(data_, o.data_);
     std::swap(reserved_, o.reserved_);
-    std::swap(committed_, o.committed_);
-    std::swap(meter_, o.meter_);
+    granules_.swap(o.granules_);
     std::swap(what_, o.what_);
   }
-  Prefix* prefix_ = nullptr;  // from the start, so that readers and make_shared() agree on it
   std::byte* data_ = nullptr;
-  uint64_t reserved_ = 0, committed_ = 0;
-  MemoryMeter* meter_ = nullptr;
+  uint64_t reserved_ = 0;
+  std::unique_ptr<GranuleRange> granules_;
   const char* what_ = "";
 };
 

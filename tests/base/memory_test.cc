@@ -310,7 +310,7 @@ TEST_F(SharedRange, WhoOwnsAPartAgainChangesNothingOfTheOthers) {
   EXPECT_EQ(meter_.n_requests(), before);
   std::memset(a.data() + 3 * kMiB, 0x22, kMiB);
   EXPECT_TRUE(is_intact(b, 2 * kMiB));
-  // And can be shared again, the parts of two files behind one another.
+  // And can be shared again.
   Reservation c = sharing(&a);
   EXPECT_EQ(c.data()[3 * kMiB + 7], std::byte{0x22});
   EXPECT_TRUE(is_intact(c, 2 * kMiB));

@@ -75,7 +75,7 @@ Status launch_branch_sum(const KernelConfig& config, const float* x, const Chain
 
 bool has_chains(const KernelConfig& config);
 /// Rows up to which links are chained on the device; 0: none are. One where blocks have rings:
-/// several rows are faster launch by launch there (docs/experiments.md).
+/// several rows are faster launch by launch there (docs/experiments_drafts.md).
 uint32_t max_chain_rows(const KernelConfig& config, const ChainTuning& tuning = {});
 /// Rows up to which the launches of a captured step are as few as can be, and their blocks may wait
 /// for each other, so that only one such step may run on a device at a time; 0: of none.

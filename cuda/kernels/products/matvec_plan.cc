@@ -59,9 +59,9 @@ bool may_be_short(const StreamParams& p) {
 }
 
 /// What parts and warps cost beside the fewest and the most, in units of one another part that
-/// arrives while the one before is multiplied (measured, see docs/experiments.md): a part in the
-/// only buffer, a part that the warps copy themselves, two thirds of the warps, a third of them;
-/// and units that the last part lacks (not measured).
+/// arrives while the one before is multiplied (measured, see docs/experiments_gpu.md): a part in
+/// the only buffer, a part that the warps copy themselves, two thirds of the warps, a third of
+/// them; and units that the last part lacks (not measured).
 uint32_t cost_of_shape(const StreamParams& p, const DeviceProfile& device, uint32_t most_warps) {
   const uint32_t part = !device.bulk_copies ? 7 : p.buffers == 1 ? 3 : 1;
   const uint32_t fewer = (most_warps - p.n_warps) / 4;

@@ -114,8 +114,8 @@ class DeviceRange {
   void decommit(uint64_t bytes) noexcept;
   void reset() noexcept;
 
-  /// The same as those of Reservation (base/memory.h), in whole granules. All work on the range has
-  /// ended when own() is called.
+  /// The same as those of Reservation (base/reservation.h), in whole granules. All work on the
+  /// range has ended when own() is called.
   Status make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free);
   Status share_from(const DeviceRange& other, uint64_t bytes);
   uint64_t own_bytes_of(uint64_t from) const;

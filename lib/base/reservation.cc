@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
+#include "base/reservation.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "base/checked.h"
-#include "base/memory.h"
 #include "base/out_of_memory.h"
 #include "base/poison.h"
 #include "os/pages.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/memory.h"
+#include "base/reservation.h"
 #include "tier/stored_session.h"
 
 namespace sharpi::cpu {

@@ -18,12 +18,14 @@ std::vector<Ends> usable_ends(const PlacementLadder& ladder, const Plan& plan);
 /// What a token at the end of the context costs on a placement: seconds, or bytes that it reads of
 /// the host's memory where a rate is not known.
 struct TokenCost {
-  double said = 0;    // as the summary of the plan has it
-  double served = 0;  // less what expert slots save it, were all experts used alike
+  double said = 0;  // sharpi_plan_summary's figure, in which every routed expert is read on the CPU
+  double served =
+      0;  // the same if expert slots served their share of tokens, all experts being used alike
 };
 TokenCost token_cost(const Plan& plan);
 
-/// Whether `ends` at that cost go before what was found, which has more of them on the device.
+/// Whether the choice `ends` at that cost is to be preferred to the choice found so far, which
+/// keeps more of embedding and head on the device.
 bool is_better(Ends ends, const TokenCost& cost, const TokenCost& found);
 
 }  // namespace sharpi

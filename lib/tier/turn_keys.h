@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Stored K rows at other positions: RoPE turns pairs of elements by the position, so a stored row
-// is moved by a number of positions by turning it by as many more. For sessions that go on past
-// their context. Rows cross to the host and back, so that one piece of code serves every tier and
-// codec. Thread rule: one owner (the session).
+// Stored K rows at other positions, which the field calls a context shift: RoPE rotates pairs of
+// elements by an angle for each position, so a stored row is moved by some positions by rotating it
+// by their angles. For sessions that go on past their context. Rows cross to the host and back, so
+// that one piece of code serves every tier and codec. Thread rule: one owner (the session).
 #pragma once
 
 #include <cstdint>

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/reservation.h"
 #include "os/pages.h"
 #include "support/watched_new.h"
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/reservation.h"
 
 namespace sharpi {
 namespace {

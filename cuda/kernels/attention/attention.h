@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Causal attention over stored rows: decode (few rows: keys split over the device, merged by the
-// last blocks or a launch of its own), prefill (blocks of query rows), full or windowed, any codec,
-// grouped queries.
+// Causal attention over stored rows: decode (few rows: keys split over the device and merged by the
+// last blocks or a launch of its own, known as split-KV or flash-decoding), prefill (blocks of
+// query rows, flash attention), full or windowed, any codec, grouped queries.
 //   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate.
 //   fast   tensor cores, f32 accumulation; decode: bf16 rows as they are (queries and weights in
 //   two

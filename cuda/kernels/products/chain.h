@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Products of one to four rows that follow each other, in one launch: one block a multiprocessor,
-// every warp streams its units of all the products, whatever it waits for meanwhile: through a ring
-// in shared memory (chain.cu; compute capability 9.0 and 200 KB a block), elsewhere through
-// registers (chain_registers.cu; several rows chain_rows_registers.cu). docs/architecture.md says
-// how and when. A row is rounded to 16 bits in fixed point (fixed_product.cuh), codes and their
-// sums under integer scales are exact. Thread rule: pure functions. Blocks wait for each other:
-// there is one for each multiprocessor, none of which asks for more than a multiprocessor has; two
-// chains must not run on a device at once (Device::turn()), and nothing else that runs there may
-// wait for a chain.
+// Products of one to four rows that follow each other, in one launch of a persistent kernel: one
+// block a multiprocessor, every warp streams its units of all the products, whatever it waits for
+// meanwhile: through a ring in shared memory (chain.cu; compute capability 9.0 and 200 KB a block),
+// elsewhere through registers (chain_registers.cu; several rows chain_rows_registers.cu).
+// docs/architecture.md says how and when. A row is rounded to 16 bits in fixed point
+// (fixed_product.cuh), codes and their sums under integer scales are exact. Thread rule: pure
+// functions. Blocks wait for each other: there is one for each multiprocessor, none of which asks
+// for more than a multiprocessor has; two chains must not run on a device at once (Device::turn()),
+// and nothing else that runs there may wait for a chain.
 #pragma once
 
 #include <cstdint>

@@ -66,9 +66,11 @@ __device__ __forceinline__ bool mbarrier_done(uint32_t bar, uint32_t parity) {
   return done != 0;
 }
 
-/// Rows that links hand on lie in two sets that launches use in turn, each clearing the other one.
-/// Every value is its own sign that it is there: +0 is not, so it travels as -0. A value that was
-/// read is what was written, whatever else of its row may be missing: nothing has to be ordered.
+/// The rows that one product of a chain hands to the next lie in global memory, in two sets:
+/// launches use one and the other alternately, and each clears the set that the next launch will
+/// write. A reader knows that a value has been written because it is not +0; a value that is +0 is
+/// therefore written as -0. Each value shows this by itself, so neither a fence nor a counter is
+/// needed.
 __device__ __forceinline__ float as_handed(float v) {
   return __float_as_uint(v) == 0 ? -0.0f : v;
 }

@@ -75,7 +75,7 @@ void q8_prepare_q(const float* const* vectors, uint32_t n, uint32_t dim, uint32_
       __builtin_memcpy(&top, &top_bits, 4);
       const bool finite = top_bits < 0x7F800000u;
       const float inverse = top < 1e-30f || !finite ? 0.0f : 127.0f / top;
-      // What is no number makes all that it is multiplied with none.
+      // A block with an infinity or a NaN gets a NaN for its scale, so every score of it is NaN.
       scales[c] = finite ? top / 127.0f * scale : __builtin_nanf("");
       // Dword d of a block's 32 dims is row d of the first or second half of its tile.
       std::byte* at = q + block / 2 * kTileBytes + block % 2 * (kTileBytes / 2) + c * 4;
@@ -277,8 +277,9 @@ inline void all_scores(const AttentionTile& a, const Buffers& b, Prefetcher& ahe
 
 // --- softmax ---
 
-/// Largest magnitude of the scales of each block of the tile's values, in its columns. Halves of no
-/// sign compare as integers, infinities and NaN last, which so reach the result.
+/// For each block of the tile's value rows the largest magnitude among its scales, spread over the
+/// block's columns. Without their sign bit f16 numbers compare as integers do, and infinities and
+/// NaN as the largest of them, so the maximum is one of those where there is one.
 template <uint32_t kBlocks, bool kWhole>
 inline V::R largest_scales(const AttentionTile& a) {
   const HeadRows<kWhole> v(a.v);

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "plan/draft_model.h"
-#include "plan/draft_mtp.h"
-#include "plan/probe.h"
+#include "plan/drafter_plan.h"
+#include "plan/mtp_plan.h"
+#include "plan/token_checks.h"
 
 namespace sharpi::api {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/limits.h"
 #include "cpu/attention.h"
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {

@@ -14,7 +14,7 @@
 #include "base/thread_pool.h"
 #include "cpu/cpu_paths.h"
 #include "cpu/cpu_scorer.h"
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 #include "cpu/cpu_workspace.h"
 #include "cpu/forward.h"
 #include "tier/tier.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 #include "cpu/score.h"
 
 namespace sharpi::cpu {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cpu/attention.h"
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 #include "cpu/delta_net.h"
 
 namespace sharpi::cpu {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "cpu/block_ops.h"
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 #include "cpu/delta_net.h"
 
 namespace sharpi::cpu {

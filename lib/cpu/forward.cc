@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {

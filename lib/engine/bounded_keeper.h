@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Keeps a session within its budgets: who asks for a compaction when the host does not (the end of
-// a prompt, a pass that needs room), what looks at the rows then, and how a bounded session goes on
-// past its context. Owns the look ahead of the prompt that is being read, and what turns stored
-// rows to other positions. Thread rule: as Session.
+// Keeps a session within its budgets (kv_budget, prompt_budget): compacts it without being asked,
+// at the end of a prompt and before a pass that has no room, says which queries score the rows
+// then, and lets a bounded session go on past its context. Owns the look-ahead of the prompt that
+// is being read and the KeyTurner. Thread rule: as Session.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include "engine/sampler.h"
 #include "engine/seconds.h"
 #include "engine/session.h"
-#include "plan/draft_model.h"
+#include "plan/drafter_plan.h"
 
 namespace sharpi {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <numeric>
 
-#include "plan/draft_mtp.h"
+#include "plan/mtp_plan.h"
 
 namespace sharpi {
 

@@ -8,7 +8,7 @@
 #include "base/no_throw.h"
 #include "engine/seconds.h"
 #include "engine/session.h"
-#include "plan/draft_model.h"
+#include "plan/drafter_plan.h"
 
 namespace sharpi {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The lines that a host's log gets: what was decided and made, never in a call that reads tokens.
-// Thread rule: pure functions over immutable objects.
+// The lines that the library writes into a host's log: what was decided about a plan, and which
+// models and sessions were made. Calls that read tokens write none. Thread rule: pure functions
+// over immutable objects.
 #pragma once
 
 #include "engine/context.h"

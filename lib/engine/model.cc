@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "engine/log_lines.h"
 #include "engine/seconds.h"
-#include "plan/draft_model.h"
+#include "plan/drafter_plan.h"
 #include "plan/solver.h"
 #include "tier/host_weights.h"
 

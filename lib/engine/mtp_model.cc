@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/draft_mtp.h"
+#include "plan/mtp_plan.h"
 
 namespace sharpi {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A pass over the model, as far as it is one session's: what begins it, what makes it count, what a
-// failed one leaves; and the whole pass over a chunk of a prompt. Passes of steps are
-// SessionBatch's. Owns no state of its own: until commit() nothing has changed that a later call
-// reads. Thread rule: as Session. Nothing allocates.
+// One session's part of a pass over the model: begin() makes room for its rows, commit() makes them
+// part of the session, and after a failure the session is as it was. Also the whole pass over a
+// chunk of a prompt; passes of decode steps are made by SessionBatch. Owns no state of its own:
+// before commit() nothing has changed that a later call reads. Thread rule: as Session. Nothing
+// allocates.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // Which rows a compaction keeps: scores layers on the tiers that have them, and has the policy
 // choose. Owns the scratch for scoring, one a tier, and the tables that the choice is held in; both
 // are taken when the session is made where the template captures queries, else for the time of a
-// compaction. Thread rule: as Session. Changes no rows, and of the ledger only its room.
+// compaction. Thread rule: as Session. Changes no rows; the ledger only gets room for what will be
+// kept.
 #pragma once
 
 #include <cstdint>

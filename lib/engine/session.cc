@@ -8,9 +8,9 @@
 #include "engine/session_restore.h"
 #include "engine/session_save.h"
 #include "engine/session_state.h"
-#include "plan/draft_model.h"
-#include "plan/draft_mtp.h"
-#include "plan/probe.h"
+#include "plan/drafter_plan.h"
+#include "plan/mtp_plan.h"
+#include "plan/token_checks.h"
 
 namespace sharpi {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "plan/probe.h"
+#include "plan/token_checks.h"
 
 namespace sharpi {
 namespace {

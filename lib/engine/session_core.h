@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What every part of a session works on: the model, the resolved template, the session's sessions
-// on the tiers, the transcript, and whether the call in progress may still end. The parts
+// on the tiers, the transcript, and whether the call in progress has been cancelled. The parts
 // (session_state.h) refer to it; it knows none of them. Thread rule: as Session; `cancelled` is
 // written from anywhere.
 #pragma once

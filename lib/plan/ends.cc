@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "plan/draft_model.h"
+#include "plan/drafter_plan.h"
 #include "plan/layer_bytes.h"
 
 namespace sharpi {

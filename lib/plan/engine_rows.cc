@@ -4,8 +4,8 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
-#include "plan/draft_mtp.h"
 #include "plan/going_on.h"
+#include "plan/mtp_plan.h"
 #include "plan/plan.h"
 
 namespace sharpi {

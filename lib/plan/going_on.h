@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bounded sessions that go on past their context: which of them do, and what it takes to turn
-// stored keys to other positions. Whoever prices a session, keeps it or turns its keys asks here.
-// Thread rule: pure functions.
+// Bounded sessions that go on past their context (a context shift): which of them do, and the
+// memory for rotating stored keys to other positions. The planner, the keeper of bounded sessions
+// and the KeyTurner ask here, so that they agree. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <array>
 
-#include "plan/draft_model.h"
-#include "plan/draft_mtp.h"
+#include "plan/drafter_plan.h"
+#include "plan/mtp_plan.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
-#include "plan/probe.h"
 #include "plan/solver.h"
+#include "plan/token_checks.h"
 
 namespace sharpi {
 namespace {

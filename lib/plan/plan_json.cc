@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A plan as JSON.
 #include "base/json.h"
-#include "plan/draft_model.h"
+#include "plan/drafter_plan.h"
 #include "plan/plan.h"
 
 namespace sharpi {

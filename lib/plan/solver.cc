@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "base/checked.h"
-#include "plan/draft_model.h"
-#include "plan/draft_mtp.h"
+#include "plan/drafter_plan.h"
 #include "plan/ends.h"
+#include "plan/mtp_plan.h"
 
 namespace sharpi {
 namespace {

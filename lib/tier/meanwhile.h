@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a step was given for the host to do. Thread rule: one owner (the call).
+// The host's own work that a step runs on its thread while the device computes
+// (sharpi_meanwhile_fn). Thread rule: one owner (the call).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace sharpi {
 
-/// Work of the host that may run while a device computes: what a step was given for it.
+/// The function that a host gave to a step, and what it is called with.
 struct Meanwhile {
   sharpi_meanwhile_fn fn = nullptr;
   void* user_data = nullptr;

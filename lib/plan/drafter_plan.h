@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A second, smaller model of the same vocabulary, which drafts: a plan of its own beside the
 // model's, all of it on one tier, whose rows are among those of the model that it drafts for. It
-// goes where the head is. On a GPU it takes the room of blocks of the model, if need be, for a step
-// reads it once for every draft, and them once; where it does not fit at all it is on the host.
-// Thread rule: pure functions.
+// goes where the head is. On a GPU blocks of the model give way to it if need be, since a step
+// reads the drafter once for every draft, and a block of the model only once; a drafter that does
+// not fit even so is on the host. Thread rule: pure functions.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cpu/cpu_store.h"
+#include "cpu/cpu_session.h"
 
 #include <algorithm>
 #include <cstring>

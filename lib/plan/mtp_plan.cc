@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "plan/draft_mtp.h"
+#include "plan/mtp_plan.h"
 
 #include <algorithm>
 

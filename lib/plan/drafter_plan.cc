@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "plan/draft_model.h"
+#include "plan/drafter_plan.h"
 
 #include <algorithm>
 #include <cstdio>

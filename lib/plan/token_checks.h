@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What tokens that a host gives must be, those of a session's probe among them.
-// Thread rule: pure functions.
+// Refuses tokens that a host must not give: ids that the vocabulary lacks, and a probe that is too
+// long. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "tier/segment.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sharpi {
+
+std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
+                                   const Placement* home) {
+  if (home == nullptr) home = &placement;
+  std::vector<Segment> segments;
+  const auto add = [&](TierId tier, TierId weights, BlockKind kind, uint32_t layer) {
+    if (segments.empty() || segments.back().tier != tier) {
+      Segment next;
+      next.tier = tier;
+      next.index = static_cast<uint32_t>(segments.size());
+      next.first_here = std::none_of(segments.begin(), segments.end(),
+                                     [&](const Segment& s) { return s.tier == tier; });
+      segments.push_back(std::move(next));
+    }
+    const bool streamed = home != &placement && tier != weights;
+    segments.back().blocks.push_back(Block{kind, layer, streamed});
+    segments.back().streamed = segments.back().streamed || streamed;
+  };
+  add(placement.embedding, home->embedding, BlockKind::kEmbedding, 0);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    add(placement.mixer[l], home->mixer[l], BlockKind::kMixer, l);
+    add(placement.ffn[l], home->ffn[l], BlockKind::kFfn, l);
+    if (spec.layers[l].ffn.kind == FfnKind::kMoe) {
+      add(placement.ffn[l], home->experts[l], BlockKind::kExperts, l);
+    }
+  }
+  add(placement.head, home->head, BlockKind::kHead, 0);
+  for (Segment& s : segments) s.program = make_program(spec, *home, s);
+  return segments;
+}
+
+}  // namespace sharpi

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace sharpi::grammar {
 namespace {
 
@@ -18,13 +20,16 @@ constexpr size_t kMaxMasks = 192;
 constexpr uint64_t kHardExpressionBytes = uint64_t{64} << 20;
 
 // Tokens of fewer units first, those of the same number in their order.
-void sort_by_count(std::vector<CountedTokens::Entry>* entries) {
-  std::array<uint32_t, TokenTree::kMaxToken + 2> begins{};
-  for (const auto& entry : *entries) ++begins[entry.count + 1];
-  for (size_t i = 1; i < begins.size(); ++i) begins[i] += begins[i - 1];
-  std::vector<CountedTokens::Entry> sorted(entries->size());
-  for (const auto& entry : *entries) sorted[begins[entry.count]++] = entry;
-  *entries = std::move(sorted);
+void add_by_count(const std::vector<std::vector<int32_t>>& by_count, uint32_t n_words,
+                  CountedTokens* out) {
+  out->bits.assign(n_words, 0);
+  for (const auto& tokens : by_count) {
+    if (&tokens != by_count.data()) {
+      out->n_up_to.push_back(static_cast<uint32_t>(out->tokens.size()));
+    }
+    out->tokens.insert(out->tokens.end(), tokens.begin(), tokens.end());
+    for (const int32_t token : tokens) allow_token(out->bits.data(), static_cast<uint32_t>(token));
+  }
 }
 
 }  // namespace
@@ -106,9 +111,48 @@ Automaton::State Automaton::adopt(const Automaton& other, State state) {
   return state_of(expressions_.copy(other.expressions_, other.expression(state), n_compiled_));
 }
 
-// Visits the nodes [begin, end) that do not lead to kDead, which begin at the same depth.
-template <class Visit>
-void Automaton::walk_tree(uint32_t begin, uint32_t end, State from, Visit&& visit) {
+// Every character that begins with `lead` leads from a state back to it.
+bool Automaton::returns_behind(State state, unsigned char lead) {
+  State next = step(state, lead);
+  const uint32_t n = utf8_bytes_from_lead(lead);
+  if (n == 0 || next == kDead) return false;
+  for (uint32_t i = 1; i < n; ++i) {
+    State to = kUnknown;
+    for (uint32_t byte = 0x80; byte < 0xC0; ++byte) {
+      const auto follower = static_cast<unsigned char>(byte);
+      if (i == 1 && !utf8_second_fits(lead, follower)) continue;
+      const State behind = step(next, follower);
+      if (behind == kDead || (to != kUnknown && behind != to)) return false;
+      to = behind;
+    }
+    next = to;
+  }
+  return next == state;
+}
+
+// The same of all characters that begin with one of these. Found out once for a state and a byte.
+bool Automaton::loops_over(State state, const ByteSet& leads) {
+  Row& row = *states_[state];
+  if ((leads & row.asked & ~row.loops).any()) return false;
+  const ByteSet unknown = leads & ~row.asked;
+  if (unknown.none()) return true;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    if (!unknown[byte]) continue;
+    const bool returns = returns_behind(state, static_cast<unsigned char>(byte));
+    if (expressions_.is_spent()) return false;
+    row.asked.set(byte);
+    row.loops.set(byte, returns);
+    if (!returns) return false;
+  }
+  return true;
+}
+
+// Visits the nodes [begin, end) that do not lead to kDead, which begin at the same depth. Behind a
+// node all of whose subtree leads back to its state, the subtree may be dealt with as a whole
+// (true), or is walked through as well.
+template <class Visit, class VisitWhole>
+void Automaton::walk_tree(uint32_t begin, uint32_t end, State from, Visit&& visit,
+                          VisitWhole&& visit_whole) {
   if (begin >= end || from == kDead) return;
   const TokenTree::Node* nodes = tree_->nodes().data();
   const uint32_t above = TokenTree::depth(nodes[begin]) - 1;
@@ -126,7 +170,9 @@ void Automaton::walk_tree(uint32_t begin, uint32_t end, State from, Visit&& visi
     }
     states[depth] = next;
     visit(i, depth, next);
-    ++i;
+    const bool is_whole = node.wide != 0 && loops_over(next, tree_->characters_below(node)) &&
+                          visit_whole(i, depth, next);
+    i = is_whole ? node.after : i + 1;
   }
   expressions_.spend(n_visited / 16);
 }
@@ -134,13 +180,20 @@ void Automaton::walk_tree(uint32_t begin, uint32_t end, State from, Visit&& visi
 void Automaton::add_subtree(uint32_t node, State from, uint32_t* out) {
   const auto& nodes = tree_->nodes();
   const int32_t* ids = tree_->ids().data();
+  const auto add = [&](uint32_t first, uint32_t last) {
+    for (uint32_t t = first; t < last; ++t) allow_token(out, static_cast<uint32_t>(ids[t]));
+  };
   const uint32_t begin = node == UINT32_MAX ? 0 : node + 1;
   const uint32_t end = node == UINT32_MAX ? static_cast<uint32_t>(nodes.size()) : nodes[node].after;
-  walk_tree(begin, end, from, [&](uint32_t i, uint32_t, State) {
-    for (uint32_t t = 0; t < nodes[i].n_tokens; ++t) {
-      allow_token(out, static_cast<uint32_t>(ids[nodes[i].first_token + t]));
-    }
-  });
+  walk_tree(
+      begin, end, from,
+      [&](uint32_t i, uint32_t, State) {
+        add(nodes[i].first_token, nodes[i].first_token + nodes[i].n_tokens);
+      },
+      [&](uint32_t i, uint32_t, State) {
+        add(nodes[i].first_token + nodes[i].n_tokens, tree_->end_of_tokens(nodes[i]));
+        return true;
+      });
 }
 
 std::shared_ptr<const TerminalMask> Automaton::terminal_mask(Expr terminal) {
@@ -149,19 +202,30 @@ std::shared_ptr<const TerminalMask> Automaton::terminal_mask(Expr terminal) {
   auto made = std::make_shared<TerminalMask>();
   const auto& nodes = tree_->nodes();
   const auto n_nodes = static_cast<uint32_t>(nodes.size());
-  walk_tree(0, n_nodes, state_of(terminal), [&](uint32_t i, uint32_t, State state) {
-    for (uint32_t t = 0; t < nodes[i].n_tokens; ++t) {
-      made->tokens.push_back(tree_->ids()[nodes[i].first_token + t]);
+  made->bits.assign(tree_->n_words(), 0);
+  const auto add = [&](uint32_t first, uint32_t last) {
+    for (uint32_t t = first; t < last; ++t) {
+      const int32_t token = tree_->ids()[t];
+      allow_token(made->bits.data(), static_cast<uint32_t>(token));
+      if (made->tokens.size() <= tree_->n_words()) made->tokens.push_back(token);
     }
-    if (accepts(state) && nodes[i].after > i + 1) made->exits.push_back(i);
-  });
+  };
+  walk_tree(
+      0, n_nodes, state_of(terminal),
+      [&](uint32_t i, uint32_t, State state) {
+        add(nodes[i].first_token, nodes[i].first_token + nodes[i].n_tokens);
+        if (accepts(state) && nodes[i].after > i + 1) made->exits.push_back(i);
+      },
+      [&](uint32_t i, uint32_t, State) {
+        // Its exits lead to none but these tokens.
+        add(nodes[i].first_token + nodes[i].n_tokens, tree_->end_of_tokens(nodes[i]));
+        return true;
+      });
   if (expressions_.is_spent()) return made;
   if (made->tokens.size() > tree_->n_words()) {
-    made->bits.assign(tree_->n_words(), 0);
-    for (const int32_t token : made->tokens) {
-      allow_token(made->bits.data(), static_cast<uint32_t>(token));
-    }
     made->tokens.clear();
+  } else {
+    made->bits = {};
   }
   made->tokens.shrink_to_fit();
   mask_bytes_ += made->memory();
@@ -182,32 +246,47 @@ std::shared_ptr<const CountedTokens> Automaton::count_tokens(Expr unit, Expr the
   };
   std::array<Place, TokenTree::kMaxToken + 1> places;
   places[0].state = among;
-  std::vector<CountedTokens::Entry> inside;
+  std::vector<std::vector<int32_t>> inside;  // by the number of their units
+  const auto add = [&](const TokenTree::Node& node, const Place& place) {
+    if (node.n_tokens == 0) return;
+    if (inside.size() <= place.count) inside.resize(place.count + 1);
+    for (uint32_t t = 0; t < node.n_tokens; ++t) {
+      const int32_t token = tree_->ids()[node.first_token + t];
+      if (place.closing) {
+        made->closing.push_back({place.count, static_cast<uint32_t>(token)});
+      } else {
+        inside[place.count].push_back(token);
+      }
+    }
+  };
   const auto n_nodes = static_cast<uint32_t>(nodes.size());
-  walk_tree(0, n_nodes, among, [&](uint32_t i, uint32_t depth, State state) {
-    Place place = places[depth - 1];
-    if (place.state == among && !place.closing) {
-      const bool is_unit = begins[nodes[i].byte];
-      place.count += is_unit ? 1 : 0;
-      place.closing = !is_unit;
-    }
-    place.state = state;
-    places[depth] = place;
-    for (uint32_t t = 0; t < nodes[i].n_tokens; ++t) {
-      const auto token = static_cast<uint32_t>(tree_->ids()[nodes[i].first_token + t]);
-      (place.closing ? made->closing : inside).push_back({place.count, token});
-    }
-    if (accepts(state) && nodes[i].after > i + 1) made->exits.push_back({place.count, i});
-  });
-  sort_by_count(&inside);
-  made->bits.assign(tree_->n_words(), 0);
-  for (const auto& entry : inside) {
-    while (made->n_up_to.size() < entry.count) {
-      made->n_up_to.push_back(static_cast<uint32_t>(made->tokens.size()));
-    }
-    made->tokens.push_back(static_cast<int32_t>(entry.what));
-    allow_token(made->bits.data(), entry.what);
-  }
+  walk_tree(
+      0, n_nodes, among,
+      [&](uint32_t i, uint32_t depth, State state) {
+        Place place = places[depth - 1];
+        if (place.state == among && !place.closing) {
+          const bool is_unit = begins[nodes[i].byte];
+          place.count += is_unit ? 1 : 0;
+          place.closing = !is_unit;
+        }
+        place.state = state;
+        places[depth] = place;
+        add(nodes[i], place);
+        if (accepts(state) && nodes[i].after > i + 1) made->exits.push_back({place.count, i});
+      },
+      [&](uint32_t i, uint32_t depth, State state) {
+        if (state != among || places[depth].closing) return false;
+        if ((tree_->characters_below(nodes[i]) & ~begins).any()) return false;
+        // Each of its characters is a unit.
+        for (uint32_t j = i + 1; j < nodes[i].after; ++j) {
+          const uint32_t at = depth + TokenTree::depth(nodes[j]) - TokenTree::depth(nodes[i]);
+          places[at].count = places[at - 1].count + ((nodes[j].byte & 0xC0) != 0x80 ? 1 : 0);
+          places[at].closing = false;
+          add(nodes[j], places[at]);
+        }
+        return true;
+      });
+  add_by_count(inside, tree_->n_words(), made.get());
   return made;
 }
 
@@ -237,6 +316,9 @@ bool Automaton::add_counted(Expr terminal, Expr then, uint32_t* out) {
   if (units.kind != ExprKind::kRepeat || !expressions_.is_unit(units.a)) return false;
   if (expressions_.node(whole.b).accepts_empty || expressions_.node(whole.b).boolean) return false;
   if ((expressions_.first_bytes(units.a) & expressions_.first_bytes(whole.b)).any()) return false;
+  // Without bounds there is nothing to count, but what all grammars share is known.
+  const bool is_bounded = units.low != 0 || units.high != Expressions::kAnyNumber;
+  if (!is_bounded && !shared_->is_common(units.a, whole.b)) return false;
   const auto tokens = counted(units.a, whole.b);
   tokens->add_to(units.low, units.high, out);
   if (then == Expressions::kEmpty) return true;

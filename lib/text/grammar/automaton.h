@@ -61,12 +61,15 @@ class Automaton {
   struct Row {
     std::array<State, 256> next;
     std::array<uint8_t, 256> class_of;
+    ByteSet asked, loops;  // see loops_over()
     Expr expression;
     bool accepts;
   };
   State take(State state, unsigned char byte);
-  template <class Visit>
-  void walk_tree(uint32_t begin, uint32_t end, State from, Visit&& visit);
+  bool returns_behind(State state, unsigned char lead);
+  bool loops_over(State state, const ByteSet& leads);
+  template <class Visit, class VisitWhole>
+  void walk_tree(uint32_t begin, uint32_t end, State from, Visit&& visit, VisitWhole&& visit_whole);
   void add_choice(Expr choice, std::vector<Expr>* plain, uint32_t* out);
   void add_subtree(uint32_t node, State from, uint32_t* out);
   bool add_counted(Expr terminal, Expr then, uint32_t* out);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What follows a byte, after Brzozowski; and what a byte can be told from.
 #include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
 
 #include "text/grammar/expressions.h"
 
@@ -8,6 +11,21 @@ namespace sharpi::grammar {
 namespace {
 
 constexpr unsigned char kDigitZero = '0', kDigitNine = '9';
+constexpr size_t kSetsAtOnce = 64;
+
+// Bytes of one class stay in one only where their signs are the same.
+void split_classes(const std::array<uint64_t, 256>& signs, uint8_t* class_of) {
+  std::array<std::pair<uint64_t, uint8_t>, 256> known;  // sign and former class of each class
+  size_t n_known = 0, last = 0;
+  for (size_t b = 0; b < 256; ++b) {
+    const std::pair<uint64_t, uint8_t> key{signs[b], class_of[b]};
+    if (b == 0 || known[last] != key) {
+      for (last = 0; last < n_known && known[last] != key;) ++last;
+      if (last == n_known) known[n_known++] = key;
+    }
+    class_of[b] = static_cast<uint8_t>(last);
+  }
+}
 
 }  // namespace
 
@@ -132,29 +150,19 @@ void Expressions::classes(Expr e, uint8_t* class_of) const {
   std::sort(sets.begin(), sets.end());
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
   std::fill(class_of, class_of + 256, uint8_t{0});
-  uint32_t n = 1;
-  // Each set splits the classes that it has a part of.
-  const auto split = [&](const ByteSet& set) {
-    uint32_t inside[256] = {}, outside[256] = {};
-    for (uint32_t b = 0; b < 256; ++b) (set[b] ? inside : outside)[class_of[b]]++;
-    uint32_t renamed[256] = {};
-    for (uint32_t c = 0, known = n; c < known; ++c) {
-      if (inside[c] != 0 && outside[c] != 0) renamed[c] = n++;
+  // Bytes of a class that are in the same of the next sets stay together.
+  for (size_t i = 0; i < sets.size(); i += kSetsAtOnce) {
+    std::array<uint64_t, 256> signs{};
+    for (size_t k = i; k < std::min(sets.size(), i + kSetsAtOnce); ++k) {
+      const ByteSet& set = *sets[k];
+      for (size_t b = 0; b < 256; ++b) signs[b] |= uint64_t{set[b]} << (k - i);
     }
-    for (uint32_t b = 0; b < 256; ++b) {
-      if (set[b] && renamed[class_of[b]] != 0) {
-        class_of[b] = static_cast<uint8_t>(renamed[class_of[b]]);
-      }
-    }
-  };
-  for (const ByteSet* set : sets) {
-    if (n == 256) return;
-    split(*set);
+    split_classes(signs, class_of);
   }
-  for (uint32_t d = '0'; digits && d <= '9' && n < 256; ++d) {
-    ByteSet one;
-    split(one.set(d));
-  }
+  if (!digits) return;
+  std::array<uint64_t, 256> signs{};
+  for (size_t d = '0'; d <= '9'; ++d) signs[d] = d;
+  split_classes(signs, class_of);
 }
 
 }  // namespace sharpi::grammar

@@ -17,10 +17,22 @@ constexpr uint64_t kMaxSchemaBytes = uint64_t{64} << 20;  // as values
 constexpr uint64_t kParseWork = uint64_t{1} << 27;
 constexpr size_t kMaxText = size_t{4} << 20;
 
-uint32_t n_common_expressions() {
-  Expressions scratch;
-  const JsonTexts json(scratch);
-  return static_cast<uint32_t>(scratch.size());
+// Finds out what tokens do in a string of JSON, before the first text needs it.
+std::shared_ptr<SharedMasks> masks_of_strings(const std::shared_ptr<const TokenTree>& tree) {
+  Expressions common;
+  const JsonTexts json(common);
+  const PatternText plain = json.pattern_text();
+  auto masks = std::make_shared<SharedMasks>(static_cast<uint32_t>(common.size()));
+  const Expr name = common.terminal(
+      common.sequence({plain.open, common.any_number(plain.character), plain.close}));
+  Expr culprit = 0;
+  if (!common.settle(&culprit)) return masks;
+  Automaton strings(common, tree, masks);
+  std::vector<uint32_t> bits(tree->n_words());
+  for (const Expr each : {json.string(), name}) {
+    strings.mask(strings.step(strings.state_of(each), '"'), bits.data());
+  }
+  return masks;
 }
 
 class GrammarBuilder {
@@ -104,8 +116,7 @@ Status GrammarBuilder::whole(const GrammarRequest& request, Expr* out) {
 }  // namespace
 
 Vocabulary::Vocabulary(const Tokenizer& tokenizer)
-    : tree(std::make_shared<const TokenTree>(tokenizer)),
-      masks(std::make_shared<SharedMasks>(n_common_expressions())) {}
+    : tree(std::make_shared<const TokenTree>(tokenizer)), masks(masks_of_strings(tree)) {}
 
 Status Grammar::build(const GrammarRequest& request) {
   if (request.text.size() > kMaxText || request.tools.size() > kMaxText) {

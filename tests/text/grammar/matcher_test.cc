@@ -2,9 +2,13 @@
 // Matchers and their masks: every bit of a mask is what accepting the token says, states are
 // forgotten without harm, clones go their own way.
 #include <algorithm>
+#include <random>
+#include <set>
 #include <thread>
 
+#include "text/byte_alphabet.h"
 #include "text/grammar/compiled.h"
+#include "text/vocabulary_file.h"
 
 namespace sharpi::grammar {
 namespace {
@@ -14,7 +18,7 @@ bool has(const std::vector<uint32_t>& mask, int32_t token) {
 }
 
 void expect_mask_is_what_is_accepted(Matcher* matcher, const std::string& what) {
-  const TokenTree& tree = *test_vocabulary()->tree;
+  const TokenTree& tree = *matcher->grammar().vocabulary().tree;
   std::vector<uint32_t> mask(tree.n_words());
   ASSERT_TRUE(matcher->mask(mask.data()).is_ok()) << what;
   for (int32_t token = 0; static_cast<uint32_t>(token) < tree.n_vocab(); ++token) {
@@ -24,8 +28,9 @@ void expect_mask_is_what_is_accepted(Matcher* matcher, const std::string& what) 
 }
 
 // Byte by byte, so that texts are left in the middle of characters and escapes, too.
-void expect_masks(GrammarKind kind, std::string_view grammar, std::string_view text) {
-  const auto matcher = matcher_of(compile(kind, grammar));
+void expect_masks(GrammarKind kind, std::string_view grammar, std::string_view text,
+                  const std::shared_ptr<const Vocabulary>& vocabulary = test_vocabulary()) {
+  const auto matcher = matcher_of(Grammar::compile(vocabulary, request_of(kind, grammar)));
   ASSERT_NE(matcher, nullptr) << grammar;
   for (size_t i = 0; i <= text.size(); ++i) {
     expect_mask_is_what_is_accepted(
@@ -52,6 +57,46 @@ TEST(GrammarMask, IsWhatIsAccepted) {
   expect_masks(GrammarKind::kRegex, "[A-Z][a-z]+( [a-z]+)*\\.", "The end.");
   expect_masks(GrammarKind::kGbnf,
                "root ::= \"(\" root? \")\" | word (\", \" word)*\nword ::= [a-z]+", "(the, end)");
+}
+
+// Many tokens begin alike, some end within a character, or have bytes that make none.
+std::shared_ptr<const Vocabulary> crowded_vocabulary() {
+  VocabularyFile v;
+  v.add_bytes();
+  static constexpr const char* kPieces[] = {
+      "a", "b", "x", "y",    "é",        "ü",        "日", "😀",       "\"", "\\",
+      "{", " ", "1", "\xC3", "\x97\xA5", "\xED\xA0", "\n", "\\u00e9", ":",  "}"};
+  std::mt19937 chance(3);
+  std::set<std::string> known;
+  while (known.size() < 3000) {
+    std::string text, token;
+    for (size_t n = 2 + chance() % 4; n > 0; --n) {
+      text += kPieces[chance() % (chance() % 2 == 0 ? 8 : std::size(kPieces))];
+    }
+    for (const char c : text) utf8_append(kByteAlphabet[static_cast<unsigned char>(c)], &token);
+    if (known.insert(token).second) v.add(token);
+  }
+  const Loaded loaded = load(v);
+  EXPECT_TRUE(loaded.status.is_ok()) << loaded.status.text();
+  return std::make_shared<const Vocabulary>(*loaded.tokenizer);
+}
+
+TEST(GrammarMask, IsWhatIsAcceptedWhereManyTokensBeginAlike) {
+  const auto vocabulary = crowded_vocabulary();
+  const auto masks = [&](GrammarKind kind, std::string_view grammar, std::string_view text) {
+    expect_masks(kind, grammar, text, vocabulary);
+  };
+  masks(kSchema, R"({"type": "string"})", "\"aé\\n\"");
+  masks(kSchema, R"({"type": "string", "minLength": 2, "maxLength": 4})", "\"日ab\"");
+  masks(kSchema, R"({"type": "string", "pattern": "^[^b-d]*$", "minLength": 1})", "\"aüx\"");
+  masks(kSchema, R"({"type": "string", "pattern": "x|y"})", "\"ab😀yé\"");
+  masks(kSchema, R"({"type": "string", "pattern": "^[^x]{0,2}(x[^x]*)*$"})", "\"axbab\"");
+  masks(kSchema, R"({"properties": {"a": {"type": "boolean"}}, "additionalProperties":
+      {"type": "string"}})",
+        "{\"aa\":\"é\", \"日\":\"b\"}");
+  masks(GrammarKind::kRegex, "[a-zé]*1?", "abéa1");
+  masks(GrammarKind::kRegex, ".*é.", "a日é😀");
+  masks(GrammarKind::kGbnf, "root ::= [^\"]* \"\\\"\" (\"x\" | [ab] [^x]*)", "a日\"bé");
 }
 
 TEST(GrammarMask, EndsAreAllowedWhereTheTextMayEnd) {

@@ -77,6 +77,7 @@ class Messages : public ::testing::Test {
       if (type == "message_delta") {
         message.update(event["delta"]);
         message["usage"] = event["usage"];
+        if (event.contains("sharpi_schema")) message["sharpi_schema"] = event["sharpi_schema"];
       }
     }
     EXPECT_EQ(types.front(), "message_start");
@@ -214,6 +215,32 @@ TEST_F(Messages, WhatChangesNothingIsTakenAndListed) {
   EXPECT_EQ(answer.headers.find("Sharpi-Ignored")->second,
             "metadata, thinking.budget_tokens, tools[1] (web_search_20250305)");
   EXPECT_FALSE(served_->post(kPath, asked(json::object())).headers.contains("Sharpi-Ignored"));
+}
+
+// What no mask can hold is held against the whole answer, where the request takes less.
+TEST_F(Messages, WhatCannotBeEnforcedIsCheckedAtTheEnd) {
+  const auto format = [](bool strict, const char* what) {
+    return json{{"type", "json_schema"},
+                {"strict", strict},
+                {"schema",
+                 {{"type", "object"},
+                  {"properties", {{"a", {{"enum", {1, 2}}}}}},
+                  {"required", {"a"}},
+                  {"additionalProperties", false},
+                  {"not", json::parse(what)}}}};
+  };
+  const json good = format(false, R"({"properties": {"a": {"const": 9}}})");
+  json more = {{"output_config", {{"format", good}}}, {"max_tokens", 60}};
+  const Answered answer = served_->post(kPath, asked(more));
+  EXPECT_EQ(answer.body["sharpi_schema"], json({{"valid", true}, {"error", nullptr}}));
+  EXPECT_EQ(answer.headers.find("Sharpi-Ignored")->second, "output_config.format.schema.not");
+  more = {{"output_format", format(false, R"({"required": ["a"]})")}, {"max_tokens", 60}};
+  const json said = {{"valid", false}, {"error", "$ is what it must not be (not)"}};
+  EXPECT_EQ(answered(more)["sharpi_schema"], said);
+  EXPECT_EQ(put_together(more)["sharpi_schema"], said);
+  EXPECT_FALSE(answered(json::object()).contains("sharpi_schema"));
+  refused({{"output_format", format(true, R"({"required": ["a"]})")}},
+          "output_format.schema.not cannot be enforced while a text is written");
 }
 
 TEST(MessagesKey, MayStandInAHeaderOfItsOwn) {

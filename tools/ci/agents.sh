@@ -11,5 +11,5 @@ configure_tested -DSHARPI_EXAMPLES=ON
 has_server build || exit "$kSkipped"
 build build server
 SHARPI_AGENTS=1 SHARPI_SERVER=$PWD/build/examples/server/server \
-  timeout 900 "$venv/bin/python3" -m pytest -q -rs -p no:cacheprovider \
+  timeout 1500 "$venv/bin/python3" -m pytest -q -rs -p no:cacheprovider \
   tests/server/test_frameworks.py tests/server/test_agents.py "$@"

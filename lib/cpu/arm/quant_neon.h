@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/generic/quant_levels.h"
+
 namespace sharpi::cpu {
 namespace {
 
@@ -153,10 +155,6 @@ inline void level_codes(const uint8_t* p, int8x16_t levels, int8x16_t* u) {
   u[0] = vqtbl1q_s8(levels, low_nibbles(v));
   u[1] = vqtbl1q_s8(levels, high_nibbles(v));
 }
-alignas(16) constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                               1,    13,   25,  38,  53,  69,  89,  113};
-alignas(16) constexpr int8_t kMxLevels[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                              0, -1, -2, -3, -4, -6, -8, -12};
 
 struct IQ4_NL : Group32, NoMinima<0> {
   static constexpr uint32_t kBlockBytes = 18, kUnitBytes = 8 * kBlockBytes;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/generic/quant_levels.h"
 #include "cpu/matmul_kernels.h"
 
 namespace sharpi::cpu {
@@ -24,9 +25,7 @@ inline int nibble_of(const uint8_t* p, uint64_t i) {
   return p[i % 16] >> (i / 16 * 4) & 15;
 }
 inline int iq4_level(int nibble) {
-  static constexpr int8_t kLevels[] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                       1,    13,   25,  38,  53,  69,  89,  113};
-  return kLevels[nibble];
+  return kIq4Levels[nibble];
 }
 
 // Blocks of 32.
@@ -64,13 +63,12 @@ inline Element element_of(IQ4_NL, const uint8_t* row, uint64_t at) {
   return {e.scale, iq4_level(e.code)};
 }
 inline Element element_of(MXFP4, const uint8_t* row, uint64_t at) {
-  static constexpr int8_t kLevels[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const uint8_t* b = block_at<MXFP4>(row, at);
   // 2^(e - 128); the two smallest are subnormal.
   const uint32_t bits = b[0] < 2 ? 0x00200000u << b[0] : (b[0] - 1u) << 23;
   float scale;
   std::memcpy(&scale, &bits, sizeof scale);
-  return {scale, kLevels[nibble_of(b + 1, at % 32)]};
+  return {scale, kMxLevels[nibble_of(b + 1, at % 32)]};
 }
 
 // K formats: blocks of 256.

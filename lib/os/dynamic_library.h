@@ -4,6 +4,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <string>
 
 namespace sharpi::os {
 
@@ -13,15 +14,21 @@ class DynamicLibrary {
   ~DynamicLibrary();
   DynamicLibrary(const DynamicLibrary&) = delete;
   DynamicLibrary& operator=(const DynamicLibrary&) = delete;
-  /// Opens the first of the names that the loader finds; false if it finds none.
-  bool open(std::initializer_list<const char*> names);
-  const char* name() const { return name_; }  // of the one that was opened
+  /// Opens the first of the files that the loader finds; false if it finds none. What was open
+  /// before stays open then.
+  bool open(std::initializer_list<std::string> files);
+  const std::string& name() const { return name_; }  // of the file that was opened
   /// Address of a symbol, nullptr = it has none of that name.
   void* symbol(const char* name) const;
 
  private:
   void* handle_ = nullptr;
-  const char* name_ = "";
+  std::string name_;
 };
+
+/// The file of a version of a library as vendors name it on this system: `name` "cublasLt" and
+/// `version` "13" are libcublasLt.so.13, cublasLt64_13.dll or libcublasLt.13.dylib; without a
+/// version, what a link names.
+std::string library_file(const std::string& name, const std::string& version);
 
 }  // namespace sharpi::os

@@ -11,8 +11,9 @@ namespace sharpi::os {
 
 /// What reading past the end of a file gives; no system's error number.
 inline constexpr int kEndOfFile = -1;
-/// The system's numbers for what is no file, or none that can be read at any place.
-extern const int kIsFolder, kNoRegularFile;
+/// The system's numbers for what is no file, or none that can be read at any place, and for what
+/// it does not have.
+extern const int kIsFolder, kNoRegularFile, kNotSupported;
 
 /// The system's sentence for one of its error numbers.
 const char* error_text(int error);

@@ -28,7 +28,7 @@ backend_files='^lib/api/backends\.(h|cc)$'
 cuda_headers='^(cuda|cublas|cusparse|cufft|curand|nccl|nv|cooperative_groups|cub/|thrust/|mma\.h)'
 # Calls to the operating system live in the folder of the system that they are made of. Headers of
 # lib/os are for every system, and include none of these either.
-system_files='^lib/os/(linux|windows|darwin)/'
+system_files='^lib/os/(linux|windows|darwin|posix)/'
 system_headers='^(sys/|linux/|mach/|windows\.h|unistd\.h|fcntl\.h|pthread\.h|sched\.h|signal\.h|csignal|dlfcn\.h|poll\.h|locale\.h|xlocale\.h|netinet/|arpa/)'
 
 violations=0
@@ -47,7 +47,7 @@ includes_of() {
 
 check_quoted() {  # layer, file, line, name
   local layer=$1 file=$2 line=$3 name=$4 target=${4%%/*}
-  if [[ $name =~ ^os/(linux|windows|darwin)/ && ! $file =~ $system_files ]]; then
+  if [[ $name =~ ^os/(linux|windows|darwin|posix)/ && ! $file =~ $system_files ]]; then
     violation "$file:$line: \"$name\" is of one system"
   elif [[ $name == */* ]]; then
     [[ $target == "$layer" ]] && return

@@ -51,9 +51,10 @@ struct Library {
   /// Once it was found, it is not looked for again.
   Status find() {
     if (found) return Status::ok();
-    if (!file.open({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"})) {
-      return Status::error(Code::kNotFound,
-                           "there is no libcublasLt.so (.13, .12), so own kernels run");
+    const auto file_of = [](const char* v) { return os::library_file("cublasLt", v); };
+    if (!file.open({file_of("13"), file_of("12"), file_of("")})) {
+      return Status::error(Code::kNotFound, "there is no %s, no %s and no %s, so own kernels run",
+                           file_of("13").c_str(), file_of("12").c_str(), file_of("").c_str());
     }
     const auto get = [this](auto* to, const char* name) {
       *reinterpret_cast<void**>(to) = file.symbol(name);
@@ -70,7 +71,8 @@ struct Library {
             get(&preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
             get(&heuristic, "cublasLtMatmulAlgoGetHeuristic");
     if (found) return Status::ok();
-    return Status::error(Code::kNotFound, "%s lacks functions, so own kernels run", file.name());
+    return Status::error(Code::kNotFound, "%s lacks functions, so own kernels run",
+                         file.name().c_str());
   }
   /// The handle of the current context, which has this number.
   Result<cublasLtHandle_t> handle_of(uint64_t context) {
@@ -160,7 +162,7 @@ Result<std::unique_ptr<CublasLt>> CublasLt::open(uint64_t context) {
   SHARPI_TRY(library->find());
   SHARPI_TRY_ASSIGN(const cublasLtHandle_t handle, library->handle_of(context));
   std::unique_ptr<CublasLt> result(new CublasLt(std::make_unique<Impl>(*library, handle)));
-  result->text_ = std::string(library->file.name()) + " " + std::to_string(library->get_version());
+  result->text_ = library->file.name() + " " + std::to_string(library->get_version());
   return result;
 }
 

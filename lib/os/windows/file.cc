@@ -11,7 +11,8 @@
 namespace sharpi::os {
 
 /// ERROR_DIRECTORY_NOT_SUPPORTED, which not all headers name.
-const int kIsFolder = 336, kNoRegularFile = ERROR_BAD_FILE_TYPE;
+const int kIsFolder = 336, kNoRegularFile = ERROR_BAD_FILE_TYPE,
+          kNotSupported = ERROR_NOT_SUPPORTED;
 
 namespace {
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory is charged when it is committed, so a later write cannot fail for want of it. Pages of a
 // section cannot be put in the place of others while those are read (placeholders could, from
-// Windows 10 1803 on, but not on all systems that are promised): ranges share none, and a fork has
-// rows of its own, for which it is charged.
+// Windows 10 1803 on, but not on all systems that are promised): hence private_pages.cc.
 #include "os/pages.h"
 
 #include <malloc.h>
@@ -87,34 +86,5 @@ void release_pages(std::byte* p, uint64_t bytes) {
 void clear_mapping(std::byte* p, uint64_t bytes) {
   release_pages(p, bytes);
 }
-
-bool can_share_pages() {
-  return false;
-}
-
-std::byte* map_spare(uint64_t, int* error) {
-  *error = ERROR_NOT_SUPPORTED;
-  return nullptr;
-}
-
-int move_pages(std::byte*, uint64_t, std::byte*) {
-  return ERROR_NOT_SUPPORTED;
-}
-
-SharedMemory::~SharedMemory() = default;
-
-int SharedMemory::create(uint64_t) {
-  return ERROR_NOT_SUPPORTED;
-}
-
-int SharedMemory::write(uint64_t, const std::byte*, uint64_t) {
-  return ERROR_NOT_SUPPORTED;
-}
-
-int SharedMemory::map_read_only(uint64_t, uint64_t, std::byte*) const {
-  return ERROR_NOT_SUPPORTED;
-}
-
-void SharedMemory::drop(uint64_t, uint64_t) const noexcept {}
 
 }  // namespace sharpi::os

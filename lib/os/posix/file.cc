@@ -8,16 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
-#include "os/pages.h"
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22  // Linux 5.14; older C library headers lack the name
-#endif
+#include "os/posix/file_details.h"
 
 namespace sharpi::os {
-
 namespace {
 
 int descriptor(int64_t handle) {
@@ -26,12 +20,7 @@ int descriptor(int64_t handle) {
 
 }  // namespace
 
-const int kIsFolder = EISDIR, kNoRegularFile = ENODEV;
-
-const char* error_text(int error) {
-  const char* text = strerrordesc_np(error);
-  return text == nullptr ? "unknown error" : text;
-}
+const int kIsFolder = EISDIR, kNoRegularFile = ENODEV, kNotSupported = ENOTSUP;
 
 bool is_not_found(int error) {
   return error == ENOENT || error == ENOTDIR;
@@ -58,7 +47,8 @@ int File::facts(Facts* out) const {
   struct stat info;
   if (fstat(descriptor(handle_), &info) != 0) return errno;
   out->bytes = static_cast<uint64_t>(info.st_size);
-  out->mtime_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  const timespec& time = modified(info);
+  out->mtime_ns = int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
   return 0;
 }
 
@@ -85,24 +75,15 @@ int File::map(uint64_t bytes, const std::byte** out) const {
 }
 
 void File::will_need(uint64_t at, uint64_t bytes) const {
-  posix_fadvise(descriptor(handle_), static_cast<off_t>(at), static_cast<off_t>(bytes),
-                POSIX_FADV_WILLNEED);
+  advise_reading(descriptor(handle_), at, bytes);
 }
 
 void File::dont_need(uint64_t at, uint64_t bytes) const {
-  posix_fadvise(descriptor(handle_), static_cast<off_t>(at), static_cast<off_t>(bytes),
-                POSIX_FADV_DONTNEED);
+  advise_forgetting(descriptor(handle_), at, bytes);
 }
 
 void unmap_file(const std::byte* data, uint64_t bytes) {
   munmap(const_cast<std::byte*>(data), bytes);
-}
-
-int page_in_file(const std::byte* data, uint64_t bytes) {
-  const uint64_t into = reinterpret_cast<uintptr_t>(data) % page_size();
-  auto* first = const_cast<std::byte*>(data - into);
-  if (madvise(first, bytes + into, MADV_POPULATE_READ) == 0) return 0;
-  return errno == EFAULT ? kEndOfFile : errno;
 }
 
 }  // namespace sharpi::os

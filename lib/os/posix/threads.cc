@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "os/threads.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <climits>
+#include <bit>
 #include <memory>
-#include <new>
+#include <string>
+
+#include "os/posix/thread_details.h"
 
 namespace sharpi::os {
 namespace {
@@ -17,19 +17,22 @@ namespace {
 struct Start {
   Thread::Entry entry;
   void* argument;
+  std::string name;
 };
+
+static_assert(sizeof(pthread_t) == sizeof(uint64_t));
 
 void* run(void* p) {
   const std::unique_ptr<Start> start(static_cast<Start*>(p));
-  const Start s = *start;
-  s.entry(s.argument);
+  name_this_thread(start->name.c_str());
+  start->entry(start->argument);
   return nullptr;
 }
 
 }  // namespace
 
 int Thread::start(Entry entry, void* argument, const char* name) {
-  auto start = std::make_unique<Start>(Start{entry, argument});
+  auto start = std::make_unique<Start>(Start{entry, argument, name});
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited
@@ -38,22 +41,12 @@ int Thread::start(Entry entry, void* argument, const char* name) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return error;
   start.release();
-  pthread_setname_np(thread, name);
-  handle_ = thread;
+  handle_ = std::bit_cast<uint64_t>(thread);
   return 0;
 }
 
 void Thread::join() const {
-  pthread_join(handle_, nullptr);
-}
-
-void wait_while(std::atomic<uint32_t>& word, uint32_t expected) {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
-}
-
-void wake(std::atomic<uint32_t>& word, uint32_t n) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, n > INT_MAX ? INT_MAX : static_cast<int>(n),
-          nullptr, nullptr, 0);
+  pthread_join(std::bit_cast<pthread_t>(handle_), nullptr);
 }
 
 NoCancellation::NoCancellation() noexcept {

@@ -9,13 +9,13 @@ DynamicLibrary::~DynamicLibrary() {
   if (handle_ != nullptr) dlclose(handle_);
 }
 
-bool DynamicLibrary::open(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+bool DynamicLibrary::open(std::initializer_list<std::string> files) {
+  for (const std::string& file : files) {
+    void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) continue;
     if (handle_ != nullptr) dlclose(handle_);
     handle_ = handle;
-    name_ = name;
+    name_ = file;
     return true;
   }
   return false;

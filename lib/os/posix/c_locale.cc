@@ -2,6 +2,9 @@
 #include "os/c_locale.h"
 
 #include <locale.h>  // newlocale(), which <clocale> need not have
+#if __has_include(<xlocale.h>)
+#include <xlocale.h>  // functions of a locale, where <locale.h> has none
+#endif
 
 #include <cstdlib>
 

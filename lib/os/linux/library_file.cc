@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+#include "os/dynamic_library.h"
+
+namespace sharpi::os {
+
+std::string library_file(const std::string& name, const std::string& version) {
+  return "lib" + name + ".so" + (version.empty() ? "" : "." + version);
+}
+
+}  // namespace sharpi::os

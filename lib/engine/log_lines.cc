@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <string_view>
 
 #include "engine/model.h"
 #include "gguf/gguf_file.h"
@@ -50,6 +51,11 @@ void log_devices(const Context& context) {
     if (!context.device_info(i, 0, &d).is_ok()) continue;
     line(context, SHARPI_LOG_INFO, "device %u: %s (%s, %u cores), %llu of %llu bytes free", i,
          d.name, d.isa, d.n_cores, static_cast<ull>(d.free_bytes), static_cast<ull>(d.total_bytes));
+    if (std::string_view(d.isa) != "scalar") continue;
+    line(context, SHARPI_LOG_INFO,
+         "device %u: generic kernels, which use no vectors of the processor and are many times "
+         "slower",
+         i);
   }
 }
 

@@ -68,6 +68,24 @@ TEST(Log, SaysWhatWasFoundPlannedAndLoadedAndNothingWhileTokensAreRead) {
   }
 }
 
+TEST(Log, SaysThatKernelsAreTheGenericOnes) {
+  for (const uint32_t isa : {SHARPI_ISA_SCALAR, SHARPI_ISA_AUTO}) {
+    Lines lines;
+    ModelSetup setup;
+    setup.edit_context = [&](sharpi_context_params* p) {
+      p->cpu_isa = isa;
+      p->log = Lines::take;
+      p->log_user_data = &lines;
+      p->log_level = SHARPI_LOG_INFO;
+    };
+    const ContextPtr context = make_context(setup);
+    ASSERT_TRUE(context);
+    const bool generic = lines.count(SHARPI_LOG_INFO, "(scalar, ") == 1;
+    EXPECT_TRUE(generic || isa == SHARPI_ISA_AUTO);
+    EXPECT_EQ(lines.count(SHARPI_LOG_INFO, "device 0: generic kernels"), generic ? 1u : 0u);
+  }
+}
+
 TEST(Log, SaysWhichPartsOfAFileAreLeftOut) {
   test::ModelFile made(test::tiny_qwen3());
   made.add_tensor("a.conv1d.weight", GgmlType::kF32, {64, 32});

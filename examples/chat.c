@@ -2,17 +2,15 @@
 /* Talks with a GGUF model in its own chat format. Answers go to stdout as they come; everything
  * else goes to stderr. Ctrl-C stops an answer, not the program; /help lists what can be said
  * besides. */
-#define _POSIX_C_SOURCE 200809L
 #include "chat.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "system.h"
+#include "terminal.h"
 
 static const char kHelp[] =
     "usage: chat -m MODEL.gguf [flags]\n"
@@ -96,36 +94,16 @@ static options parse_options(int argc, char** argv) {
     fprintf(stderr, "%s: -m is needed\n%s", program_name, kHelp);
     exit(EXIT_USAGE);
   }
-  o.show_progress = isatty(STDERR_FILENO);
+  o.show_progress = is_terminal(stderr);
   return o;
 }
 
-/* Ctrl-C while nothing runs comes to the reader of lines through a pipe. A signal alone could come
- * between the prompt and the wait for a key, and would then end neither. */
-static int interrupt_pipe[2];
-
-static void on_interrupt(int number) {
-  (void)number;
-  if (running != NULL) {
-    sharpi_session_cancel(running);
-    return;
-  }
-  const int before = errno;
-  if (write(interrupt_pipe[1], "", 1) < 0) { /* full: the reader has been told */
-  }
-  errno = before;
-}
-
-static int catch_interrupts(void) {
-  struct sigaction action;
-  memset(&action, 0, sizeof action);
-  action.sa_handler = on_interrupt;
-  if (pipe(interrupt_pipe) != 0 || fcntl(interrupt_pipe[0], F_SETFL, O_NONBLOCK) != 0 ||
-      fcntl(interrupt_pipe[1], F_SETFL, O_NONBLOCK) != 0 || sigaction(SIGINT, &action, NULL) != 0) {
-    fprintf(stderr, "%s: no pipe for Ctrl-C: %s\n", program_name, strerror(errno));
-    return EXIT_FAILED;
-  }
-  return 0;
+/* Ctrl-C: stops an answer. */
+static int stop_answer(void) {
+  sharpi_session* const session = running;
+  if (session == NULL) return 0;
+  sharpi_session_cancel(session);
+  return 1;
 }
 
 static int open_model(chat* c) {
@@ -217,7 +195,7 @@ static void write_json_string(FILE* out, const char* text, size_t len) {
 }
 
 static void save(const chat* c, const char* path) {
-  FILE* out = *path != '\0' ? fopen(path, "wb") : NULL;
+  FILE* out = *path != '\0' ? open_file(path, "wb") : NULL;
   if (out == NULL) {
     fprintf(stderr, "/save %s: %s\n", path, *path != '\0' ? strerror(errno) : "which FILE?");
     return;
@@ -287,30 +265,9 @@ static int command(chat* c, const char* line) {
   return 0;
 }
 
-enum { kInterrupted = -2 };
-
-/* The next byte of the input, EOF, or kInterrupted for a Ctrl-C while waiting for it. */
-static int next_byte(void) {
-  static unsigned char bytes[4096];
-  static ssize_t n, at;
-  while (at >= n) {
-    struct pollfd waits[2] = {{.fd = interrupt_pipe[0], .events = POLLIN},
-                              {.fd = STDIN_FILENO, .events = POLLIN}};
-    if (poll(waits, 2, -1) < 0 && errno != EINTR) return EOF;
-    int interrupted = 0;
-    while (read(interrupt_pipe[0], bytes, sizeof bytes) > 0) interrupted = 1;
-    if (interrupted) return kInterrupted;
-    if (waits[1].revents == 0) continue;
-    at = 0;
-    n = read(STDIN_FILENO, bytes, sizeof bytes);
-    if (n == 0 || (n < 0 && errno != EINTR)) return EOF;
-  }
-  return bytes[at++];
-}
-
 /* The next line without its end, malloc'ed; null at the end of the input. */
 static char* read_line(void) {
-  const int asks = isatty(STDIN_FILENO);
+  const int asks = is_terminal(stdin);
   size_t len = 0, room = 256;
   char* line = checked_malloc(room);
   if (asks) fprintf(stderr, "> ");
@@ -356,10 +313,11 @@ static int talk(chat* c) {
 
 int main(int argc, char** argv) {
   program_name = "chat";
+  start_program(&argc, &argv);
   chat c = {0};
   c.o = parse_options(argc, argv);
   int result = open_model(&c);
-  if (result == 0) result = catch_interrupts();
+  if (result == 0 && catch_interrupts(stop_answer) != 0) result = EXIT_FAILED;
   if (result == 0) {
     reset(&c);
     result = talk(&c);

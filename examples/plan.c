@@ -198,7 +198,7 @@ static int write_bar(FILE* out, const sharpi_memory_row* rows, uint32_t n,
     const uint64_t bytes = bytes_of(&rows[i], s);
     if (rows[i].kind != kind || bytes == 0) continue;
     const char* colour = kColours[shown++ % (sizeof kColours / sizeof kColours[0])];
-    const double width = (double)bytes / (double)largest * kWidth;
+    const double width = (double)bytes / (double)largest * (double)kWidth;
     fprintf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>\n", x, y,
             width, kBar, colour);
     fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"10\" height=\"10\" fill=\"%s\"/>", kLeft,

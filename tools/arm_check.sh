@@ -84,23 +84,8 @@ answers() {
   qemu max "$build/build/examples/generate" -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt \
     --chat --temp 0 -n 32 --expect 97697 > /dev/null
 }
-# Sessions saved here and there, whose copies by the other machine have the same bytes.
 same_blobs() {
-  local model codec here=$build/blob_here there=$build/blob_there
-  local native=build/tests/api/move_blob foreign=$build/build/tests/api/move_blob
-  { [[ -f build/CMakeCache.txt ]] || cmake --preset release -DSHARPI_TESTS=ON; } > "$build/native.log" 2>&1 &&
-    cmake --build build -j "$jobs" --target move_blob >> "$build/native.log" 2>&1 ||
-    { tail -n 20 "$build/native.log"; return 1; }
-  for model in tests/fixtures/tiny-qwen3-q8_0.gguf tests/fixtures/tiny-qwen35-q8_0.gguf; do
-    for codec in f32 bf16 q8_0 q4; do
-      export SHARPI_KV_DTYPE=$codec
-      "$native" save "$model" "$here" && qemu max "$foreign" pass "$model" "$here" "$here.copy" &&
-        cmp "$here" "$here.copy" && qemu max "$foreign" save "$model" "$there" &&
-        "$native" pass "$model" "$there" "$there.copy" && cmp "$there" "$there.copy" ||
-        { echo "$model, rows in $codec"; return 1; }
-    done
-  done
-  unset SHARPI_KV_DTYPE
+  tools/same_blobs.sh "$build/blobs" qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu "$build/build/tests/api/move_blob"
 }
 check "ABI facts" same_facts
 check "blobs from machine to machine" same_blobs

@@ -1,19 +1,42 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The library for Windows on x86-64, compiled here with MinGW-w64 and run under Wine: windows_check.sh
-# [build folder]. Installs what it misses, builds sharpi.dll and the example programs, asks the demo's
-# questions, with paths and folders that no code page has, and holds exports, imports and the sizes of
-# the header's structs against those of Linux.
+# [options]. Installs what it misses, builds sharpi.dll, the example programs and the test programs, asks
+# the demo's questions, with paths and folders that no code page has, holds exports, imports and the sizes
+# of the header's structs against those of Linux, passes saved sessions from one system to the other, and runs
+# suites of tests. Host sources of the CUDA tier are compiled where CUDA's headers are.
+#
+#   --build FOLDER   build folder (default: build-windows)
+#   --suite REGEX    suites whose name matches (default: those that SUITES names)
+#   --limit SECONDS  suites run no longer than this in all (default: 3600)
+#   --turn TEXT      which suites come first depends on this text
+# Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=${1:-build-windows}
+# What asks most of a system, and each layer above it.
+readonly SUITES='^(os|base|isa|gguf|kv|ops|q4_rows|delta_net|expert_host|text|grammar|tokenizer|model|plan|golden|truncate|save|restore|fork|snapkv|settings|api_guard|api_threads|api_log)_test$'
+build=build-windows suite=$SUITES limit=3600 turn=''
+while (($#)); do
+  case $1 in
+    --build) build=$2 ;;
+    --suite) suite=$2 ;;
+    --limit) limit=$2 ;;
+    --turn) turn=$2 ;;
+    *) sed -n '3,/^set /p' "$0" | sed '$d;s/^# \{0,1\}//' >&2; exit 2 ;;
+  esac
+  shift 2
+done
 jobs=$(nproc)
 tools/setup/packages.sh windows
 tools/setup/windows.sh "$build/root"
 cmake --preset release -B "$build/release" --toolchain "$PWD/cmake/toolchains/windows-x64.cmake" \
-  -DSHARPI_WINDOWS_ROOT="$(realpath "$build/root")" -DSHARPI_TESTS=OFF -DSHARPI_INSTALL=OFF -DSHARPI_WERROR=ON \
+  -DSHARPI_WINDOWS_ROOT="$(realpath "$build/root")" -DSHARPI_TESTS=ON -DSHARPI_WERROR=ON \
   > "$build/configure.log" 2>&1 || { cat "$build/configure.log"; exit 1; }
-cmake --build "$build/release" -j "$jobs" --target sharpi generate compact plan > "$build/build.log" 2>&1 ||
+mapfile -t programs < <(sed -E 's/ .*//' "$build/release/tests_suites.txt" |
+  while read -r path; do name=${path##*/}; [[ ! ${name%.exe} =~ $suite ]] || echo "$path"; done)
+targets=(sharpi generate chat compact plan move_blob)
+for program in "${programs[@]}"; do name=${program##*/} && targets+=("${name%.exe}"); done
+cmake --build "$build/release" -j "$jobs" --target "${targets[@]}" > "$build/build.log" 2>&1 ||
   { tail -n 60 "$build/build.log"; exit 1; }
 
 run=$build/run
@@ -53,6 +76,10 @@ cp tests/fixtures/tiny-qwen3-q8_0.gguf "$folder/ключ.gguf"
 ask 97697 "$run/generate.exe" -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat \
   --temp 0 -n 32 --expect 97697
 ask 97697 "$run/generate.exe" -m "$folder/ключ.gguf" -f examples/demo_prompt.txt --chat --temp 0 -n 32 --expect 97697
+# A talk whose lines come from a file, and end as Windows writes them.
+said=$({ printf '%s\r\n' "The code of ember is 97697. What is the code of ember?" "/exit" |
+  wine "$run/chat.exe" -m tests/fixtures/tiny-qwen3-q8_0.gguf --temp 0 -n 32; } 2>&1) || { echo "$said"; exit 1; }
+grep -q 'The code of ember is 97697' <<< "$said" || { echo "chat says: $said"; exit 1; }
 ask 80293 "$run/compact.exe" -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 # A path of more than 260 characters.
@@ -66,3 +93,72 @@ grep -q NOT_FOUND <<< "$said" || { echo "$said"; exit 1; }
 said=$(wine "$run/generate.exe" -m "$run" -p x 2>&1) && { echo "$said"; exit 1; }
 grep -q 'it is a folder' <<< "$said" || { echo "$said"; exit 1; }
 echo "the demo's questions are answered under Wine, from paths in other scripts and of over 260 characters too"
+# What is saved on one system is read on the other, and saved again with the same bytes.
+tools/same_blobs.sh "$build/blobs" tools/windows/wine.sh "$build/release/tests/api/move_blob.exe"
+echo "saved sessions are the same bytes on Windows and on Linux"
+
+# A host of .NET: its run-time for Windows comes from the Python package index.
+dotnet_host() {
+  local fetched=${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/dotnet-windows app=$run/dotnet version said
+  command -v mcs > /dev/null || { echo "skipped: a .NET host: mcs is not on this machine; on Debian: apt-get install mono-mcs"; return; }
+  if [[ ! -f $fetched/dotnetcore2/bin/dotnet.exe ]]; then
+    mkdir -p "$fetched"
+    python3 -m pip download -q --no-deps --only-binary=:all: --platform win_amd64 --python-version 3.8 -d "$fetched" dotnetcore2 &&
+      python3 -m zipfile -e "$fetched"/dotnetcore2-*.whl "$fetched" ||
+      { echo "skipped: a .NET host: the package dotnetcore2 could not be fetched"; return; }
+  fi
+  version=$(basename "$(ls -d "$fetched"/dotnetcore2/bin/shared/Microsoft.NETCore.App/*)")
+  mkdir -p "$app"
+  mcs -unsafe -target:library -define:SHARPI_PACKAGE -out:"$app/LibSharpi.dll" bindings/csharp/*.cs
+  mcs -r:"$app/LibSharpi.dll" -out:"$app/Ask.dll" bindings/csharp/examples/Ask.cs
+  cp "$run/$dll" "$app/"
+  printf '{"runtimeOptions": {"tfm": "netcoreapp%s", "framework": {"name": "Microsoft.NETCore.App", "version": "%s"}}}' \
+    "${version%.*}" "$version" > "$app/Ask.runtimeconfig.json"
+  said=$(DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 wine "$fetched/dotnetcore2/bin/dotnet.exe" exec "$app/Ask.dll" \
+    tests/fixtures/tiny-qwen3-q8_0.gguf examples/demo_prompt.txt 2>&1) || { echo "$said"; exit 1; }
+  [[ $said == *97697* ]] || { echo "a .NET host says: $said"; exit 1; }
+  echo "a host of .NET $version asks through the DLL"
+}
+dotnet_host
+
+# Of the CUDA tier what a C++ compiler can take: kernels need NVIDIA's compiler on Windows.
+cuda=$(ls -d /usr/local/cuda*/include /usr/include 2> /dev/null | while read -r folder; do
+  [[ ! -f $folder/cublasLt.h ]] || { echo "$folder"; break; }; done)
+if [[ -n $cuda ]]; then
+  compile_host() {
+    x86_64-w64-mingw32-g++-posix -std=c++20 -fsyntax-only -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 \
+      -D__USE_MINGW_ANSI_STDIO=1 -DSHARPI_CUDA_CODE='"90"' -I. -Ilib -Iinclude -isystem "$1" "$2"
+  }
+  export -f compile_host
+  mapfile -t sources < <(ls cuda/*.cc cuda/kernels/*.cc cuda/kernels/*/*.cc | grep -v '_check\.cc$')
+  printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I '{}' bash -c 'compile_host "$1" "$2"' compile "$cuda" '{}'
+  echo "${#sources[@]} host sources of the CUDA tier compile"
+else
+  echo "skipped: host sources of the CUDA tier: there is no cublasLt.h"
+fi
+
+SECONDS=0 status=0
+log=$build/suite.log
+while read -r _ program; do
+  name=${program##*/} name=${name%.exe} left=$((limit - SECONDS)) got=0 start=$SECONDS
+  if ((left < 5)); then
+    echo "$name: not run"
+    ((status)) || status=3
+    continue
+  fi
+  GTEST_BRIEF=1 timeout --kill-after=5 "$left" tools/windows/wine.sh "$program" > "$log" 2>&1 < /dev/null || got=$?
+  case $got in
+    0) echo "$name: passed, $((SECONDS - start)) s" ;;
+    77) echo "$name: skipped" ;;
+    124 | 137)
+      echo "$name: not run"
+      ((status)) || status=3
+      ;;
+    *)
+      echo "$name: FAILED ($got)"
+      tail -n 40 "$log"
+      status=1
+      ;;
+  esac
+done < <(for program in "${programs[@]}"; do echo "$(cksum <<< "$turn ${program##*/}" | cut -d ' ' -f 1) $program"; done | sort -n)
+exit "$status"

@@ -3,9 +3,6 @@
 // Thread rule: one thread.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +15,7 @@
 #include "base/checked.h"
 #include "base/half.h"
 #include "gguf/ggml_type.h"
+#include "os/pages.h"
 
 namespace sharpi::cpu {
 
@@ -25,14 +23,14 @@ namespace sharpi::cpu {
 class Guarded {
  public:
   explicit Guarded(uint64_t bytes) {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const uint64_t page = os::page_size();
     mapped_ = round_up(std::max<uint64_t>(bytes, 1), page) + page;
-    void* p = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    base_ = static_cast<std::byte*>(p);
-    mprotect(base_ + mapped_ - page, page, PROT_NONE);
+    int error = 0;
+    base_ = os::map_pages(mapped_, os::Access::kReadWrite, &error);
+    os::protect_pages(base_ + mapped_ - page, page, os::Access::kNone);
     data_ = base_ + (mapped_ - page - bytes);
   }
-  ~Guarded() { munmap(base_, mapped_); }
+  ~Guarded() { os::unmap_pages(base_, mapped_); }
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
   std::byte* data() const { return data_; }
@@ -49,10 +47,11 @@ class Guarded {
 
 struct Aligned {
   explicit Aligned(uint64_t bytes)
-      : p(static_cast<std::byte*>(std::aligned_alloc(64, round_up(bytes + 1, 64))), &std::free) {
+      : p(static_cast<std::byte*>(os::allocate_aligned(64, round_up(bytes + 1, 64))),
+          &os::free_aligned) {
     std::memset(p.get(), 0xFF, round_up(bytes + 1, 64));
   }
-  std::unique_ptr<std::byte, decltype(&std::free)> p;
+  std::unique_ptr<std::byte, decltype(&os::free_aligned)> p;
 };
 
 /// A tensor type, and where its blocks keep half floats.

@@ -110,7 +110,7 @@ EOF
   wheel)
     python3 -c 'import ensurepip, venv' 2> /dev/null || skip "python3 has no venv; on Debian: apt-get install python3-venv"
     python3 -m venv env
-    env/bin/pip -q --disable-pip-version-check install --no-index "$(the_one 'sharpi-*.whl')"
+    env/bin/pip -q --disable-pip-version-check install --no-index "$(the_one "sharpi-*-manylinux*_$(uname -m).whl")"
     cat > ask.py << 'PROGRAM'
 import sys
 import sharpi

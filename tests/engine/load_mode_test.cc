@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Weights in place or copied: equal results, plans that say which memory it is, and what a file
 // that somebody changes meanwhile may do.
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <tuple>
 
 #include "engine_case.h"
+#include "support/system.h"
 
 namespace sharpi::testing {
 namespace {
@@ -190,8 +189,7 @@ TEST_F(LoadMode, AFileThatChangesWhileItIsLoadedIsAMismatch) {
     sharpi_error e = SHARPI_ERROR_INIT;
     ASSERT_EQ(try_plan(context.get(), file_->path(), setup, &plan, &e), SHARPI_OK) << text_of(e);
     const auto touch = [](void* user, uint32_t, uint64_t, uint64_t) -> int32_t {
-      const timespec times[2] = {{1000, 0}, {1000, 0}};
-      EXPECT_EQ(utimensat(AT_FDCWD, static_cast<const char*>(user), times, 0), 0);
+      EXPECT_TRUE(test::set_modified(static_cast<const char*>(user), 1000));
       return 0;
     };
     std::string path = file_->path();

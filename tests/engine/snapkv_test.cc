@@ -7,6 +7,7 @@
 
 #include "engine_case.h"
 #include "support/needle.h"
+#include "support/system.h"
 
 namespace sharpi::testing {
 namespace {
@@ -14,8 +15,10 @@ namespace {
 /// SHARPI_SNAPKV_BUDGET for the time of a test.
 class Budget {
  public:
-  explicit Budget(uint32_t n) { setenv("SHARPI_SNAPKV_BUDGET", std::to_string(n).c_str(), 1); }
-  ~Budget() { unsetenv("SHARPI_SNAPKV_BUDGET"); }
+  explicit Budget(uint32_t n) {
+    test::set_environment("SHARPI_SNAPKV_BUDGET", std::to_string(n).c_str());
+  }
+  ~Budget() { test::unset_environment("SHARPI_SNAPKV_BUDGET"); }
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 };

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "gguf/gguf_file.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -13,6 +11,7 @@
 
 #include "support/gguf_writer.h"
 #include "support/paths.h"
+#include "support/system.h"
 
 namespace sharpi {
 namespace {
@@ -395,8 +394,7 @@ struct Hashes {
 Hashes hashes_of(const GgufWriter& w, time_t mtime) {
   const std::string path = temp_path("hash.gguf");
   EXPECT_TRUE(w.write(path));
-  const timespec times[2] = {{mtime, 0}, {mtime, 0}};
-  EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  EXPECT_TRUE(test::set_modified(path, mtime));
   const auto file = GgufFile::open(path);
   unlink(path.c_str());
   EXPECT_TRUE(file.is_ok()) << file.status().text();

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Headers with flipped bytes: each is refused with a text, or gives a spec that keeps every promise
 // that later code relies on.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <random>
 
 #include "model/model_spec.h"
@@ -87,10 +86,10 @@ void expect_sound(const ModelSpec& s) {
 
 /// Writes `n` bytes over a file in place.
 void overwrite(const std::string& path, const std::byte* bytes, size_t n, uint64_t at) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  ASSERT_GE(fd, 0);
-  EXPECT_EQ(::pwrite(fd, bytes, n, static_cast<off_t>(at)), static_cast<ssize_t>(n));
-  ::close(fd);
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.write(reinterpret_cast<const char*>(bytes), static_cast<std::streamsize>(n));
+  EXPECT_TRUE(file.good());
 }
 
 TEST(ModelSpecMutation, FlippedHeadersAreRefusedOrSound) {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A file that changes between plan and load is refused by name, however it changed.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
 #include "engine/engine_case.h"
+#include "support/system.h"
 
 namespace sharpi::testing {
 namespace {
@@ -63,8 +60,7 @@ TEST_F(ChangedFile, AnotherGeometryIsRefused) {
 }
 
 TEST_F(ChangedFile, ATouchedFileIsRefusedAndANewPlanLoads) {
-  const timespec times[2] = {{1000000000, 0}, {1000000000, 5}};
-  ASSERT_EQ(utimensat(AT_FDCWD, file_.path().c_str(), times, 0), 0);
+  ASSERT_TRUE(test::set_modified(file_.path(), 1000000000, 500));
   refused(SHARPI_E_MISMATCH, "changed after it was planned");
   sharpi_error e = SHARPI_ERROR_INIT;
   ASSERT_EQ(try_plan(context_.get(), file_.path(), {}, &plan_, &e), SHARPI_OK) << text_of(e);

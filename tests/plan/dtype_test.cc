@@ -7,6 +7,7 @@
 
 #include "engine/engine_case.h"
 #include "kv/codec.h"
+#include "support/system.h"
 
 namespace sharpi::testing {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 /// SHARPI_KV_DTYPE for the time of a test.
 class Environment {
  public:
-  explicit Environment(const char* value) { setenv("SHARPI_KV_DTYPE", value, 1); }
-  ~Environment() { unsetenv("SHARPI_KV_DTYPE"); }
+  explicit Environment(const char* value) { test::set_environment("SHARPI_KV_DTYPE", value); }
+  ~Environment() { test::unset_environment("SHARPI_KV_DTYPE"); }
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 };
@@ -28,7 +29,7 @@ struct Outcome {
 
 class Dtype : public ::testing::Test {
  protected:
-  void SetUp() override { unsetenv("SHARPI_KV_DTYPE"); }
+  void SetUp() override { test::unset_environment("SHARPI_KV_DTYPE"); }
 
   static Outcome plan(const std::string& path, Edit edit = {}, bool use_env = true) {
     ModelSetup setup;

@@ -6,6 +6,7 @@
 
 #include "engine/engine_case.h"
 #include "support/needle.h"
+#include "support/system.h"
 
 namespace sharpi::testing {
 namespace {
@@ -18,7 +19,7 @@ class SnapKvEnvironment : public ::testing::Test {
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
   static void clear() {
-    for (const char* name : kNames) unsetenv(name);
+    for (const char* name : kNames) test::unset_environment(name);
   }
   static ModelSetup reading(Edit edit = {}) {
     ModelSetup setup = setup_with(std::move(edit), 1);
@@ -51,7 +52,7 @@ class SnapKvEnvironment : public ::testing::Test {
 TEST_F(SnapKvEnvironment, MalformedCountsAreRefusedWithTheNameAndTheValue) {
   for (const char* name : kNames) {
     for (const char* value : {"12abc", "-1", "1.5", "0x10", "1e3", "auto", "1234567890", "1 2"}) {
-      setenv(name, value, 1);
+      test::set_environment(name, value);
       std::string text;
       EXPECT_EQ(plan(reading(), &text), SHARPI_E_INVALID_ARGUMENT) << name << "=" << value;
       EXPECT_NE(text.find(std::string(name) + " is \"" + value + "\"; a count from 0"),
@@ -60,43 +61,43 @@ TEST_F(SnapKvEnvironment, MalformedCountsAreRefusedWithTheNameAndTheValue) {
       EXPECT_EQ(plan(setup_with({}, 1), &text), SHARPI_OK) << "ignored, but read: " << text;
     }
     for (const char* value : {"", "  ", " 0\t"}) {
-      setenv(name, value, 1);
+      test::set_environment(name, value);
       std::string text;
       EXPECT_EQ(plan(reading(), &text), SHARPI_OK) << name << "=" << value << ": " << text;
     }
-    unsetenv(name);
+    test::unset_environment(name);
   }
 }
 
 TEST_F(SnapKvEnvironment, BudgetsThatContradictTheRestAreRefused) {
   std::string text;
-  setenv("SHARPI_SNAPKV_BUDGET", "200", 1);
-  setenv("SHARPI_SNAPKV_RECENCY", "201", 1);
+  test::set_environment("SHARPI_SNAPKV_BUDGET", "200");
+  test::set_environment("SHARPI_SNAPKV_RECENCY", "201");
   EXPECT_EQ(plan(reading(), &text), SHARPI_E_INVALID_ARGUMENT);
   EXPECT_NE(text.find("recency 201 and sinks 0 are more than the budget of 200 rows"),
             std::string::npos)
       << text;
-  setenv("SHARPI_SNAPKV_RECENCY", "200", 1);
+  test::set_environment("SHARPI_SNAPKV_RECENCY", "200");
   EXPECT_EQ(plan(reading(), &text), SHARPI_OK) << text;
-  setenv("SHARPI_SNAPKV_WINDOW", "0", 1);
+  test::set_environment("SHARPI_SNAPKV_WINDOW", "0");
   EXPECT_EQ(plan(reading(), &text), SHARPI_E_INVALID_ARGUMENT);
   EXPECT_NE(text.find("a KV budget needs a capture_window of at least 1"), std::string::npos)
       << text;
-  setenv("SHARPI_SNAPKV_WINDOW", "65537", 1);
+  test::set_environment("SHARPI_SNAPKV_WINDOW", "65537");
   EXPECT_EQ(plan(reading(), &text), SHARPI_E_INVALID_ARGUMENT);
   EXPECT_NE(text.find("capture_window is 65537; at most 65536"), std::string::npos) << text;
 }
 
 TEST_F(SnapKvEnvironment, TheWindowIsCapturedWhereABudgetWantsIt) {
-  setenv("SHARPI_SNAPKV_WINDOW", "40", 1);
+  test::set_environment("SHARPI_SNAPKV_WINDOW", "40");
   EXPECT_EQ(load(file_.path(), reading()).plan_info.capture_window, 0u) << "nothing is scored";
-  setenv("SHARPI_SNAPKV_BUDGET", "100", 1);
+  test::set_environment("SHARPI_SNAPKV_BUDGET", "100");
   EXPECT_EQ(load(file_.path(), reading()).plan_info.capture_window, 40u);
   const Loaded given =
       load(file_.path(),
            reading([](sharpi_plan_params*, sharpi_session_params* s) { s->capture_window = 24; }));
   EXPECT_EQ(given.plan_info.capture_window, 24u) << "the parameter goes first";
-  unsetenv("SHARPI_SNAPKV_WINDOW");
+  test::unset_environment("SHARPI_SNAPKV_WINDOW");
   EXPECT_EQ(load(file_.path(), reading()).plan_info.capture_window, 64u);
 }
 
@@ -107,12 +108,12 @@ TEST_F(SnapKvEnvironment, TheLastRowsThatItNamesAreKept) {
     while (n < kept.size() && kept[kept.size() - 1 - n] == kPrompt - 1 - n) ++n;
     return n;
   };
-  setenv("SHARPI_SNAPKV_BUDGET", "120", 1);
-  setenv("SHARPI_SNAPKV_RECENCY", "110", 1);
+  test::set_environment("SHARPI_SNAPKV_BUDGET", "120");
+  test::set_environment("SHARPI_SNAPKV_RECENCY", "110");
   const auto many = kept_of(load(file_.path(), reading()), kPrompt);
   EXPECT_EQ(many.size(), 120u);
   EXPECT_GE(last_run(many), 110u);
-  setenv("SHARPI_SNAPKV_RECENCY", "4", 1);
+  test::set_environment("SHARPI_SNAPKV_RECENCY", "4");
   const auto few = kept_of(load(file_.path(), reading()), kPrompt);
   EXPECT_EQ(few.size(), 120u);
   EXPECT_GE(last_run(few), 4u);

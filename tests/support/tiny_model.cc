@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "support/tiny_model.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "base/checked.h"
@@ -227,19 +227,20 @@ bool ModelFile::write_sparse(const std::string& path) const {
     end += round_up(data_bytes(t), kAlignment);
   }
   const Bytes header = w.bytes();
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
   const auto put = [&](const Bytes& bytes, uint64_t at) {
-    return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at)) ==
-           static_cast<ssize_t>(bytes.size());
+    out.seekp(static_cast<std::streamoff>(at));
+    out.write(reinterpret_cast<const char*>(bytes.data()),
+              static_cast<std::streamsize>(bytes.size()));
   };
-  bool written = put(header, 0) && ::ftruncate(fd, static_cast<off_t>(header.size() + end)) == 0;
-  for (size_t i = 0; written && i < tensors_.size(); ++i) {
-    if (is_exact(tensors_[i])) {
-      written = put(float_bytes(tensors_[i].values), header.size() + offsets[i]);
-    }
+  put(header, 0);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (is_exact(tensors_[i])) put(float_bytes(tensors_[i].values), header.size() + offsets[i]);
   }
-  return ::close(fd) == 0 && written;
+  out.close();
+  std::error_code refused;
+  std::filesystem::resize_file(path, header.size() + end, refused);
+  return out.good() && !refused;
 }
 
 TempFile::TempFile()

@@ -30,7 +30,7 @@ demo = -m tests/fixtures/tiny-qwen3-q8_0.gguf -f examples/demo_prompt.txt --chat
 demo_compact = -m tests/fixtures/tiny-qwen35-q8_0.gguf -f examples/compact_prompt.txt \
   --budget 256 --expect 80293
 
-.PHONY: help demo chat serve test test-apart bench docs format check check-arm check-windows install wheel dist clean
+.PHONY: help demo chat serve test test-apart bench docs format check check-arm check-windows check-macos install wheel dist clean
 .DEFAULT_GOAL := help
 
 help:
@@ -45,6 +45,7 @@ help:
 	@echo "make check    all that CI runs: tests, sanitizers, both compilers, documentation, ..."
 	@echo "make check-arm  the library on aarch64: cross-built, run under qemu as four processors"
 	@echo "make check-windows  sharpi.dll and programs: compiled by MinGW-w64, run under Wine"
+	@echo "make check-macos  the library for macOS: compiled and linked, never run"
 	@echo "make install  install to PREFIX ($(PREFIX))"
 	@echo "make wheel    the Python package, with the library inside, in $(BUILD)/dist"
 	@echo "make dist     packages: archive, .deb, wheel, NuGet, crates, Go module, in $(BUILD)/dist"
@@ -129,6 +130,9 @@ check-arm:
 
 check-windows:
 	@tools/windows_check.sh
+
+check-macos:
+	@tools/macos_check.sh
 
 install:
 	$(packages) build

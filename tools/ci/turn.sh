@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # Each takes up to twenty minutes on 2 cores where little has to be compiled.
-readonly groups=('sanitize' 'tsan fuzz cuda-oldest' 'valgrind arm windows')
+readonly groups=('sanitize old-x86' 'tsan fuzz cuda-oldest macos' 'valgrind arm windows')
 
 turn=${SHARPI_TEST_TURN:-$(git rev-parse HEAD 2> /dev/null || tools/ci/tree_hash.sh lib tests)}
 readonly turn

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|arm|windows|ci
+# Makes sure that what a step needs is on this machine: packages.sh build|serve|test|bench|docs|format|wheel|arm|windows|macos|ci
 #
 # Each need is probed by what it does, not by its package, so tools from elsewhere count too. What is
 # missing is installed with apt-get when that is possible without a question (root, or sudo without a
@@ -102,6 +102,12 @@ need_windows() {
   need libboost-dev have_header boost/beast/http/basic_parser.hpp
   need nlohmann-json3-dev have_header nlohmann/json.hpp
 }
+# Sources of libraries, and what reads the formats of macOS; the compiler is a package of Python.
+need_macos() {
+  need_build
+  need llvm have llvm-objdump
+  need python3-venv python3 -c 'import ensurepip, venv' 2> /dev/null
+}
 # The page of the server is looked at with it; Ubuntu's archive has none.
 need_browser() {
   have chromium || have google-chrome || ! apt-cache show chromium > /dev/null 2>&1 || missing+=(chromium)
@@ -173,7 +179,7 @@ EOF
 }
 
 case "${1:-}" in
-  build | serve | test | bench | docs | format | wheel | arm | windows | ci)
+  build | serve | test | bench | docs | format | wheel | arm | windows | macos | ci)
     "need_$1"
     install_missing
     if [[ $1 == ci ]]; then
@@ -183,7 +189,7 @@ case "${1:-}" in
     [[ $1 == format ]] || check_cmake
     ;;
   *)
-    echo "usage: $0 build|serve|test|bench|docs|format|wheel|arm|windows|ci" >&2
+    echo "usage: $0 build|serve|test|bench|docs|format|wheel|arm|windows|macos|ci" >&2
     exit 2
     ;;
 esac

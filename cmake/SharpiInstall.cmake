@@ -19,7 +19,9 @@ install(FILES "${PROJECT_SOURCE_DIR}/include/sharpi.h"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT Development)
 install(TARGETS sharpi EXPORT sharpi_shared
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime
-        NAMELINK_COMPONENT Development)
+        NAMELINK_COMPONENT Development
+        RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT Runtime
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
 install(TARGETS sharpi_static EXPORT sharpi_static
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
 
@@ -47,7 +49,9 @@ if(bundled_type STREQUAL "SHARED_LIBRARY")
   install(FILES "${PROJECT_SOURCE_DIR}/include/sharpi.h" DESTINATION include
           COMPONENT Package EXCLUDE_FROM_ALL)
   install(TARGETS sharpi_bundled EXPORT sharpi_bundled
-          LIBRARY DESTINATION lib COMPONENT Package EXCLUDE_FROM_ALL)
+          LIBRARY DESTINATION lib COMPONENT Package EXCLUDE_FROM_ALL
+          RUNTIME DESTINATION bin COMPONENT Package EXCLUDE_FROM_ALL
+          ARCHIVE DESTINATION lib COMPONENT Package EXCLUDE_FROM_ALL)
   install(EXPORT sharpi_bundled FILE sharpi-shared.cmake NAMESPACE sharpi::
           DESTINATION lib/cmake/sharpi COMPONENT Package EXCLUDE_FROM_ALL)
   install(FILES "${PROJECT_BINARY_DIR}/sharpi-config.cmake"

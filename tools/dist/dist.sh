@@ -4,7 +4,7 @@
 # They are then in build-folder/dist. A package whose tools are not on this machine is skipped by name.
 #   libsharpi-VERSION-PLATFORM.tar.gz    header, library, pkg-config and CMake files, licences, SBOM
 #   libsharpi1_*.deb, libsharpi-dev_*.deb  for this system, with its own PCRE2 and utf8proc
-#   sharpi-VERSION-*.whl                 Python
+#   sharpi-VERSION-*.whl                 Python, one for each platform
 #   LibSharpi.VERSION.nupkg              .NET: assembly and libraries of all platforms
 #   sharpi-sys-VERSION.crate, sharpi-VERSION.crate   Rust: declarations and libraries; the safe layer
 #   sharpi-go-VERSION.tar.gz             Go: a module with libraries and header
@@ -19,7 +19,7 @@ epoch=$(git log -1 --format=%ct 2> /dev/null || date +%s)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$epoch}
 rm -rf "$work"
 mkdir -p "$out" "$work"
-rm -f "$out"/{*.tar.gz,*.deb,*.nupkg,*.crate}
+rm -f "$out"/{*.tar.gz,*.deb,*.nupkg,*.crate,*.whl}
 
 # The same files give the same archive: pack folder-above name file.
 pack() {
@@ -44,7 +44,10 @@ while IFS=$'\t' read -r platform folder library rid netfile target go; do
   platforms+=("$platform")
   name=libsharpi-$version-$platform root=$work/archives/libsharpi-$version-$platform
   cmake --install "$folder" --component Package --prefix "$root" > "$work/log" || { cat "$work/log"; exit 1; }
-  library_of[$platform]=$(realpath "$root/lib/$library")
+  # Where a system keeps what programs load: beside them on Windows.
+  at=$root/lib/$library
+  [[ -e $at ]] || at=$root/bin/$library
+  library_of[$platform]=$(realpath "$at")
   file_of[$platform]=$library rid_of[$platform]=$rid netfile_of[$platform]=$netfile target_of[$platform]=$target go_of[$platform]=$go
   [[ $platform != linux-* ]] || tools/dist/glibc_floor.sh "${library_of[$platform]}" > /dev/null
   mkdir -p "$root/lib/pkgconfig" "$root/share/doc/sharpi"
@@ -86,8 +89,13 @@ else
   echo "skipped: .deb: it needs cpack and dpkg-dev"
 fi
 
-if python3 -c 'import ensurepip, venv' 2> /dev/null && tools/wheel.sh "$build" > "$work/log" 2>&1; then :; else
-  echo "skipped: wheel: $(tail -n 1 "$work/log" 2> /dev/null)"
+if python3 -c 'import ensurepip, venv' 2> /dev/null; then
+  for platform in "${platforms[@]}"; do
+    tools/wheel.sh "$build" "${library_of[$platform]}" > "$work/log" 2>&1 ||
+      echo "skipped: wheel of $platform: $(tail -n 1 "$work/log")"
+  done
+else
+  echo "skipped: wheels: they need python3-venv"
 fi
 
 if command -v mcs > /dev/null; then

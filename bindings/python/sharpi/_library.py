@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import sys
 from typing import Any, Callable, Optional, Type, TypeVar
 
 from . import _abi
@@ -13,7 +14,7 @@ from .errors import error_of
 
 Struct = TypeVar("Struct", bound=ctypes.Structure)
 
-_SONAME = f"libsharpi.so.{_abi.SHARPI_VERSION_MAJOR}"
+_SONAME = "sharpi.dll" if sys.platform == "win32" else f"libsharpi.so.{_abi.SHARPI_VERSION_MAJOR}"
 _HEADER_VERSION = _abi.SHARPI_VERSION_MAJOR * 10000 + _abi.SHARPI_VERSION_MINOR * 100
 
 

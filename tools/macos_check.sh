@@ -36,7 +36,7 @@ for processor in "${processors[@]}"; do
   difference=$(diff <(echo "$declared") <(exports "$library")) ||
     { echo "declared (<) and exported (>) functions differ on $processor:"; echo "$difference"; exit 1; }
   foreign=$(llvm-objdump --macho --dylibs-used "$library" | sed -nE 's/^\s+(\S+) \(compat.*/\1/p' |
-    grep -vxE '@rpath/libsharpi\.1\.dylib|/usr/lib/libSystem\.B\.dylib' || true)
+    grep -vxE '(@rpath/)?libsharpi\.1\.dylib|/usr/lib/libSystem\.B\.dylib' || true)
   [[ -z $foreign ]] || { echo "$library needs $foreign"; exit 1; }
   llvm-objdump --macho --private-header "$library" | grep -qiE "${processor/x86_64/x86_64}.* DYLIB" ||
     { llvm-objdump --macho --private-header "$library"; echo "not a library for $processor"; exit 1; }

@@ -13,8 +13,8 @@
 # Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# What asks most of a system, and each layer above it.
-readonly SUITES='^(os|base|isa|gguf|kv|ops|q4_rows|delta_net|expert_host|text|grammar|tokenizer|model|plan|golden|truncate|save|restore|fork|snapkv|settings|api_guard|api_threads|api_log)_test$'
+# What asks most of a system, and rows and formats of the layers above. The others were not tried yet.
+readonly SUITES='^(os|base|isa|kv|ops|q4_rows|golden)_test$'
 build=build-windows suite=$SUITES limit=3600 turn=''
 while (($#)); do
   case $1 in

@@ -40,5 +40,5 @@ for processor in "${processors[@]}"; do
   [[ -z $foreign ]] || { echo "$library needs $foreign"; exit 1; }
   llvm-objdump --macho --private-header "$library" | grep -qiE "${processor/x86_64/x86_64}.* DYLIB" ||
     { llvm-objdump --macho --private-header "$library"; echo "not a library for $processor"; exit 1; }
-  echo "macOS on $processor: $(stat -c %s "$library") bytes, $(wc -l <<< "$declared") functions exported as declared; compiled, not run"
+  echo "macOS on $processor: $(stat -L -c %s "$library") bytes, $(wc -l <<< "$declared") functions exported as declared; compiled, not run"
 done

@@ -2,10 +2,44 @@
 #include "answering.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "constraint.h"
 
 namespace server {
+namespace {
+
+size_t count_characters(const std::string& text) {
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins));
+}
+
+// As sharpi_sample_params gives them: the token first, then the most probable ones, ties by id.
+std::vector<sharpi_logprob> logprobs_of(const std::vector<float>& logits, int32_t token,
+                                        uint32_t n) {
+  const float top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
+  const double all = top + std::log(sum);
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const size_t most = std::min<size_t>(n - 1, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(most), ids.end(),
+                    [&](int32_t a, int32_t b) {
+                      const float x = logits[static_cast<size_t>(a)];
+                      const float y = logits[static_cast<size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  const auto of = [&](int32_t id) {
+    return sharpi_logprob{id, static_cast<float>(logits[static_cast<size_t>(id)] - all)};
+  };
+  std::vector<sharpi_logprob> out{of(token)};
+  for (size_t i = 0; i < most; ++i) out.push_back(of(ids[i]));
+  return out;
+}
+
+}  // namespace
 
 Answering::Answering(const Engine& engine, std::shared_ptr<Job> job, Conversation* conversation)
     : engine_(engine), job_(std::move(job)), conversation_(conversation) {
@@ -31,6 +65,33 @@ uint32_t Answering::next_boundary(uint32_t from) const {
     if (boundary > from && boundary < prompt().size()) return boundary;
   }
   return static_cast<uint32_t>(prompt().size());
+}
+
+// Rows of logits are counted from the last token that was read; a prompt's last row is of the
+// answer.
+void Answering::push_prompt(uint32_t begin, uint32_t n) {
+  const Generation& g = job_->generation();
+  const auto size = static_cast<uint32_t>(prompt().size());
+  if (begin == 0) push_of_prompt(0, {});
+  for (uint32_t i = begin; i < begin + n && i + 1 < size; ++i) {
+    const uint32_t row = begin + n - 1 - i;
+    const auto logits = sized<std::vector<float>, uint32_t>(
+        [&](float* to, uint32_t cap, uint32_t* len, sharpi_error* err) {
+          return sharpi_session_logits(conversation_->session.get(), row, to, cap, len, err);
+        });
+    push_of_prompt(i + 1, logprobs_of(logits, prompt()[i + 1], g.n_logprobs));
+  }
+}
+
+void Answering::push_of_prompt(uint32_t at, std::vector<sharpi_logprob> logprobs) {
+  const int32_t token = prompt()[at];
+  const std::string text =
+      sized<std::string, size_t>([&](char* to, size_t cap, size_t* len, sharpi_error* err) {
+        return sharpi_detokenize_stream(engine_.model(), &prompt_characters_, &token, 1,
+                                        SHARPI_DETOKENIZE_SPECIAL, to, cap, len, err);
+      });
+  const size_t n = at < job_->generation().n_silent ? 0 : count_characters(text);
+  job_->push({token, "", n, std::move(logprobs)});
 }
 
 // For the draws of so many tokens, with the mask of the first one.
@@ -118,9 +179,7 @@ void Answering::push(int32_t token, std::vector<sharpi_logprob> logprobs) {
       });
   const auto& constraint = job_->generation().constraint;
   if (constraint != nullptr) constraint->accept(token, text);
-  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-  const auto n = static_cast<size_t>(std::count_if(text.begin(), text.end(), begins));
-  job_->push({token, stopped_text(text), n, std::move(logprobs)});
+  job_->push({token, stopped_text(text), count_characters(text), std::move(logprobs)});
 }
 
 // The text up to a stop string; what may become one waits.

@@ -28,6 +28,10 @@ class Answering {
   /// The next length at which the prompt has a boundary, or its end.
   uint32_t next_boundary(uint32_t from) const;
 
+  /// Passes on n tokens of the prompt from `begin` on, and behind the first one what was thought of
+  /// each. Pre: the n before the last are read, with logits. Throws LibraryError, std::bad_alloc.
+  void push_prompt(uint32_t begin, uint32_t n);
+
   /// Draws the next token and passes its text on. A value: the answer is complete, and why.
   /// Throws LibraryError.
   std::optional<Finish> draw();
@@ -59,13 +63,14 @@ class Answering {
   sharpi_sample_params draw_params(std::vector<sharpi_logprob>* logprobs, uint32_t n_tokens) const;
   std::optional<Finish> take(int32_t token, std::vector<sharpi_logprob> logprobs);
   void push(int32_t token, std::vector<sharpi_logprob> logprobs);
+  void push_of_prompt(uint32_t at, std::vector<sharpi_logprob> logprobs);
   std::string stopped_text(const std::string& text);
 
   const Engine& engine_;
   std::shared_ptr<Job> job_;
   Conversation* conversation_;
   std::vector<const char*> stops_;
-  sharpi_text_stream characters_{};
+  sharpi_text_stream characters_{}, prompt_characters_{};
   sharpi_stop_stream stop_{};
   int32_t token_ = -1;
   uint32_t n_drawn_ = 0;

@@ -96,6 +96,13 @@ class CompletionFormat : public AnswerFormat {
   }
 
   void add(const Piece& piece, size_t offset, json* lists) const {
+    (*lists)["text_offset"].push_back(offset);
+    if (piece.logprobs.empty()) {  // nothing comes before the first token of a prompt
+      (*lists)["tokens"].push_back(engine_.token_bytes(piece.token));
+      (*lists)["token_logprobs"].push_back(nullptr);
+      (*lists)["top_logprobs"].push_back(nullptr);
+      return;
+    }
     const json entry = logprob_json(engine_, piece.logprobs);
     json top = json::object();
     for (const json& other : entry["top_logprobs"]) {
@@ -104,7 +111,6 @@ class CompletionFormat : public AnswerFormat {
     (*lists)["tokens"].push_back(entry["token"]);
     (*lists)["token_logprobs"].push_back(entry["logprob"]);
     (*lists)["top_logprobs"].push_back(std::move(top));
-    (*lists)["text_offset"].push_back(offset);
   }
 
   static json one(size_t index, const std::string& text, const json& finish, const json& logprobs) {
@@ -162,6 +168,13 @@ std::vector<Tokens> read_prompts(Fields& f, const Engine& engine, std::vector<st
   return out;
 }
 
+// BOS, where the tokenizer put it before a text that does not spell it.
+uint32_t count_silent(const Engine& engine, const Tokens& prompt, const std::string& text) {
+  const std::string first = engine.text_of(prompt.data(), 1, SHARPI_DETOKENIZE_SPECIAL);
+  const std::string plain = engine.text_of(prompt.data(), 1, 0);
+  return plain.empty() && !first.empty() && text.compare(0, first.size(), first) != 0 ? 1 : 0;
+}
+
 }  // namespace
 
 bool read_stream_options(Fields& f, bool stream) {
@@ -187,12 +200,17 @@ Asked read_completion(const json& body, const Engine& engine, const Settings& se
   if (top) g.n_logprobs = static_cast<uint32_t>(1 + *top);
   const bool usage = read_stream_options(f, out.stream);
   const bool echo = f.boolean("echo").value_or(false);
-  if (echo && top) f.refuse("echo", "has no logprobs: they are of what is written");
+  g.prompt_logprobs = echo && top;
+  if (g.prompt_logprobs && engine.bounded()) {
+    f.refuse("echo", "has no logprobs where sessions are bounded: their prompts are read at once");
+  }
   f.only("best_of", n, "all answers are returned");
   f.only("suffix", "", "nothing is filled in");
   std::vector<std::string> texts;
+  size_t at = 0;
   for (Tokens& prompt : read_prompts(f, engine, echo ? &texts : nullptr)) {
     g.prompt = std::move(prompt);
+    if (g.prompt_logprobs) g.n_silent = count_silent(engine, g.prompt, texts[at++]);
     add_choices(g, n, {}, &out);
   }
   f.finish();

@@ -50,7 +50,7 @@ sharpi_plan_params plan_template(const Settings& s) {
   p.load_mode = s.map ? SHARPI_LOAD_MAP : SHARPI_LOAD_COPY;
   p.n_chunk = s.chunk;
   p.max_batch = max_batch(s);
-  p.max_logit_rows = 1;
+  p.max_logit_rows = 8;    // rows of a prompt at a time, whose tokens have log-probabilities
   p.n_sessions = s.slots;  // idle ones live on what the budgets have room for besides
   p.device_budget = s.device_budget;
   p.host_budget = s.host_budget;

@@ -39,9 +39,11 @@ struct Generation {
   std::vector<uint32_t> boundaries;
   Sampling sampling;
   std::vector<std::string> stops;
-  uint32_t max_tokens = 0;  // 0: until the context is full
-  uint32_t n_logprobs = 0;  // entries a token: itself and the most probable ones; 0 = none
-  uint32_t text_flags = 0;  // SHARPI_DETOKENIZE_*
+  uint32_t max_tokens = 0;       // 0: until the context is full
+  uint32_t n_logprobs = 0;       // entries a token: itself and the most probable ones; 0 = none
+  bool prompt_logprobs = false;  // of the prompt's tokens, too; none of it is taken from a session
+  uint32_t n_silent = 0;         // the first tokens of the prompt, which its text does not spell
+  uint32_t text_flags = 0;       // SHARPI_DETOKENIZE_*
   /// What the text has to match; null = anything.
   std::shared_ptr<Constraint> constraint;
   /// Places of a schema that it does not enforce, where the request allows that.
@@ -55,7 +57,7 @@ struct Piece {
   // Characters that the token added, also where they are held back as the beginning of a stop
   // string or left out as one.
   size_t n_characters = 0;
-  std::vector<sharpi_logprob> logprobs;
+  std::vector<sharpi_logprob> logprobs;  // of the prompt's first token there are none
 };
 
 enum class Finish { kStop, kLength, kCancelled, kFailed };

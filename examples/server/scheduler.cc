@@ -155,7 +155,7 @@ void Scheduler::admit() {
       is_over = true;
     } else if (answers_.size() < settings_.slots) {
       job->give_place();
-      is_over = !better_to_wait(job->generation().prompt) && admit_one(job);
+      is_over = !better_to_wait(job->generation()) && admit_one(job);
     }
     lock.lock();
     if (is_over) {
@@ -169,7 +169,9 @@ void Scheduler::admit() {
 }
 
 // A prompt that is being read will soon hold much of this one.
-bool Scheduler::better_to_wait(const Tokens& prompt) const {
+bool Scheduler::better_to_wait(const Generation& asked) const {
+  if (asked.prompt_logprobs) return false;
+  const Tokens& prompt = asked.prompt;
   uint32_t coming = 0;
   for (const auto& a : answers_) {
     if (!a->reading()) continue;
@@ -183,7 +185,8 @@ bool Scheduler::better_to_wait(const Tokens& prompt) const {
 bool Scheduler::admit_one(const std::shared_ptr<Job>& job) {
   Conversation* c = nullptr;
   try {
-    c = sessions_.acquire(job->generation().prompt);
+    const Generation& asked = job->generation();
+    c = sessions_.acquire(asked.prompt_logprobs ? Tokens{asked.prompt.front()} : asked.prompt);
     if (c == nullptr) return false;
     const auto held = static_cast<uint32_t>(c->tokens.size());
     answers_.push_back(std::make_unique<Answering>(engine_, job, c));
@@ -240,11 +243,13 @@ void Scheduler::read_chunk(Answering& a) {
     at_boundary = boundary < size && begin + n >= boundary;
     if (at_boundary) n = boundary - begin;
   }
+  const bool logprobs = a.job().generation().prompt_logprobs;
+  if (logprobs) n = std::min(n, engine_.plan().max_logit_rows);
   sharpi_prefill_params p;
   sharpi_prefill_params_init(&p, sizeof p);
   const bool last = begin + n == size;
   p.flags = (last ? 0 : SHARPI_PREFILL_MORE) | (at_boundary ? SHARPI_PREFILL_CHECKPOINT : 0);
-  p.n_logit_rows = last ? 1 : 0;
+  p.n_logit_rows = logprobs ? n : last ? 1 : 0;
   ChunkOf chunk{a.job(), begin};
   p.progress = note_progress;
   p.user_data = &chunk;
@@ -264,6 +269,7 @@ void Scheduler::read_chunk(Answering& a) {
   metrics_.prompt_tokens += committed;
   if (status == SHARPI_OK) {
     if (last) c->reading = false;
+    if (logprobs) pass_on(a, begin, n);
   } else if (status == SHARPI_E_CANCELLED) {
     end(a, Finish::kCancelled);
   } else if (status == SHARPI_E_KV_FULL && err.native_code == SHARPI_KV_FULL_SLOTS) {
@@ -274,6 +280,16 @@ void Scheduler::read_chunk(Answering& a) {
     }
   } else {
     fail(a, status == SHARPI_E_KV_FULL ? 400 : http_status_of(status), err.text);
+  }
+}
+
+void Scheduler::pass_on(Answering& a, uint32_t begin, uint32_t n) {
+  try {
+    a.push_prompt(begin, n);
+  } catch (const LibraryError& e) {
+    fail(a, http_status_of(e.status()), e.what());
+  } catch (const std::bad_alloc&) {
+    fail(a, 503, kMemoryIsShort);
   }
 }
 

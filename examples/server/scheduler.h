@@ -51,10 +51,11 @@ class Scheduler {
   void run_errands();
   void admit();
   bool admit_one(const std::shared_ptr<Job>& job);
-  bool better_to_wait(const Tokens& prompt) const;
+  bool better_to_wait(const Generation& asked) const;
   void drop_abandoned();
   void read_prompts();
   void read_chunk(Answering& a);
+  void pass_on(Answering& a, uint32_t begin, uint32_t n);
   void step();
   bool draws(Answering& a, const std::function<std::optional<Finish>()>& draw);
   void decode();

@@ -133,8 +133,54 @@ TEST_F(Choices, PromptsOfAListAreAnsweredInTheirOrder) {
             "prompt[1] is not a text or a list of token ids");
   EXPECT_EQ(refusal("/v1/completions", {{"prompt", json(300, "x")}}),
             "prompt has more than 256 prompts");
-  EXPECT_EQ(refusal("/v1/completions", {{"prompt", "x"}, {"echo", true}, {"logprobs", 1}}),
-            "echo has no logprobs: they are of what is written");
+}
+
+// What was thought of a token while it was written is thought of it in a prompt, too.
+TEST_F(Choices, LogprobsOfAPromptAreThoseOfItsTokens) {
+  const json prompt = "The code of olive is 77777.\nThe code of olive is";
+  const json written = posted(
+      "/v1/completions",
+      {{"prompt", prompt}, {"temperature", 0}, {"max_tokens", 6}, {"logprobs", 3}})["choices"][0];
+  const std::string text = prompt.get<std::string>() + written["text"].get<std::string>();
+  const size_t n_before = posted("/v1/tokenize", {{"prompt", prompt}})["tokens"].size();
+  ASSERT_EQ(posted("/v1/tokenize", {{"prompt", text}})["tokens"].size(), n_before + 6);
+  const json body = {{"prompt", text}, {"temperature", 0}, {"max_tokens", 2},
+                     {"logprobs", 3},  {"echo", true},     {"n", 2}};
+  const json whole = posted("/v1/completions", body);
+  std::array<json, 2> streamed;
+  for (const std::string& event : served_->stream("/v1/completions", body)) {
+    if (event == "[DONE]") continue;
+    const json chunk = json::parse(event);
+    for (const json& choice : chunk["choices"]) {
+      if (choice["logprobs"].is_null()) continue;
+      for (const auto& [key, list] : choice["logprobs"].items()) {
+        json& all = streamed.at(choice["index"].get<size_t>())[key];
+        for (const json& entry : list) all.push_back(entry);
+      }
+    }
+  }
+  for (size_t c = 0; c < 2; ++c) {
+    const json lists = whole["choices"][c]["logprobs"];
+    EXPECT_EQ(streamed[c], lists);
+    ASSERT_EQ(lists["tokens"].size(), n_before + 6 + 2);
+    EXPECT_TRUE(lists["token_logprobs"][0].is_null());
+    EXPECT_TRUE(lists["top_logprobs"][0].is_null());
+    std::string spelled;
+    for (const json& token : lists["tokens"]) spelled += token.get<std::string>();
+    EXPECT_EQ(spelled, whole["choices"][c]["text"]);
+    for (size_t i = 0; i < 6; ++i) {
+      const json& old = written["logprobs"];
+      EXPECT_EQ(lists["tokens"][n_before + i], old["tokens"][i]);
+      EXPECT_EQ(lists["text_offset"][n_before + i],
+                old["text_offset"][i].get<size_t>() + prompt.get<std::string>().size());
+      EXPECT_NEAR(lists["token_logprobs"][n_before + i].get<double>(),
+                  old["token_logprobs"][i].get<double>(), 2e-2);
+      EXPECT_EQ(lists["top_logprobs"][n_before + i].size(), 3u);
+    }
+  }
+  EXPECT_EQ(whole["usage"]["prompt_tokens"], n_before + 6);
+  EXPECT_EQ(whole["usage"]["completion_tokens"], 4);
+  EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 
 TEST_F(Choices, OnlyAllowedToolsAreShownAndCalled) {

@@ -288,6 +288,11 @@ TEST(Scheduling, BoundedSessionsGoOnPastTheirContext) {
   EXPECT_GT(answer["usage"]["prompt_tokens"].get<int>(), 512);
   const json session = served.get("/v1/sharpi/sessions").body["sessions"][0];
   EXPECT_LE(session["n_slots_max"].get<int>(), 512);
+  const Answered refused =
+      served.post("/v1/completions", {{"prompt", "code"}, {"echo", true}, {"logprobs", 1}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.body["error"]["message"],
+            "echo has no logprobs where sessions are bounded: their prompts are read at once");
 }
 
 TEST(Start, TheTypesOfKeysAndValuesAreThoseOfTheRows) {

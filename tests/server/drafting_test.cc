@@ -114,25 +114,33 @@ std::vector<Request> repeating(const Served& served, json more) {
 }
 
 TEST(Drafting, AnswersWithDraftsShareTheirPasses) {
-  constexpr int kTokens = 96;
-  Served plain, served(with_drafts);
+  constexpr int kTokens = 96, kRounds = 5;
+  Served plain;
   const json how = {{"temperature", 0}, {"max_tokens", kTokens}};
   const std::vector<Request> alone = asked_alone(plain, repeating(plain, how));
-  const std::vector<Request> together = asked_together(&served, repeating(served, how));
-  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(together[i].choices, alone[i].choices) << i;
-  EXPECT_EQ(served.metric("sharpi_generated_tokens_total"), 2 * kTokens);
-  // Every step is a pass, and without drafts it brings a token to either of them.
-  EXPECT_LT(served.metric("sharpi_steps_total"), kTokens);
-  double drafted = 0, accepted = 0;
-  const json sessions = served.get("/v1/sharpi/sessions").body["sessions"];
-  ASSERT_EQ(sessions.size(), 2u);
-  for (const json& session : sessions) {
-    EXPECT_GT(session["n_accepted"], 0) << session.dump();
-    drafted += session["n_drafted"].get<double>();
-    accepted += session["n_accepted"].get<double>();
+  // How many drafts a step takes follows from measured times, so a round on a machine with other
+  // work may have none; what it answers is the same.
+  bool all_accept = false;
+  for (int round = 0; round < kRounds && !all_accept; ++round) {
+    Served served(with_drafts);
+    const std::vector<Request> together = asked_together(&served, repeating(served, how));
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(together[i].choices, alone[i].choices) << i;
+    EXPECT_EQ(served.metric("sharpi_generated_tokens_total"), 2 * kTokens);
+    double drafted = 0, accepted = 0;
+    const json sessions = served.get("/v1/sharpi/sessions").body["sessions"];
+    ASSERT_EQ(sessions.size(), 2u);
+    all_accept = true;
+    for (const json& session : sessions) {
+      all_accept = all_accept && session["n_accepted"] > 0;
+      drafted += session["n_drafted"].get<double>();
+      accepted += session["n_accepted"].get<double>();
+    }
+    EXPECT_EQ(served.metric("sharpi_drafted_tokens_total"), drafted);
+    EXPECT_EQ(served.metric("sharpi_accepted_tokens_total"), accepted);
+    // Every step is a pass, and without drafts it brings a token to either of them.
+    all_accept = all_accept && served.metric("sharpi_steps_total") < kTokens;
   }
-  EXPECT_EQ(served.metric("sharpi_drafted_tokens_total"), drafted);
-  EXPECT_EQ(served.metric("sharpi_accepted_tokens_total"), accepted);
+  EXPECT_TRUE(all_accept) << "in none of " << kRounds << " rounds";
 }
 
 // Seeds, biases, log-probabilities, stop strings, schemas and numbers of tokens of their own.

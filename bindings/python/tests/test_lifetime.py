@@ -2,6 +2,7 @@
 """Objects may be closed or forgotten in any order, by any thread; nothing of it crashes."""
 
 import copy
+import ctypes
 import gc
 import itertools
 import os
@@ -311,6 +312,8 @@ def test_a_forked_child_has_nothing_from_before(path):
 
 
 def resident():
+    """The memory of this process, without what the allocator of glibc keeps of memory that is free."""
+    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -318,8 +321,8 @@ def resident():
 def flat(cycle, n):
     """Memory after n cycles is what it was after the first tenth of them, but for 1 MiB.
 
-    What leaks grows in every round of n. The allocator's own memory grows in one at most: when a
-    thread takes another of its arenas, or gives back what earlier tests left.
+    What leaks grows in every round of n. Other memory grows in one at most: what a thread needs that
+    is the first to come to a place, or what earlier tests left for a later time.
     """
     for _ in range(n // 10):
         cycle()

@@ -2,9 +2,11 @@
 # those of the layers below it, and no others. The include root of a layer is a directory of
 # symbolic links to exactly those folders, so a wrong #include does not compile.
 #
-#   sharpi_layer(<name> DIR <folder> SEES <layers...> SOURCES <files...> [LIBS <targets...>])
+#   sharpi_layer(<name> DIR <folder> SEES <layers...> SOURCES <files...> [LIBS <targets...>] [APART])
+#
+# APART: the library does not have it; who links sharpi_<name> does.
 function(sharpi_layer name)
-  cmake_parse_arguments(L "" "DIR" "SEES;SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(L "APART" "DIR" "SEES;SOURCES;LIBS" ${ARGN})
   set(root "${PROJECT_BINARY_DIR}/layers/${name}")
   file(MAKE_DIRECTORY "${root}")
   foreach(dep IN ITEMS ${name} LISTS L_SEES)
@@ -27,8 +29,10 @@ function(sharpi_layer name)
   endif()
   target_link_libraries(sharpi_${name} PRIVATE sharpi_compile ${L_LIBS})
   # These have no loops over weights, rows or vocabularies: a level more would only make builds longer.
-  if(name MATCHES "^(gguf|text|model|plan|tier|api)$")
+  if(name MATCHES "^(gguf|text|model|plan|tier|device|api)$")
     target_compile_options(sharpi_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
   endif()
-  set_property(GLOBAL APPEND PROPERTY SHARPI_LAYERS sharpi_${name})
+  if(NOT L_APART)
+    set_property(GLOBAL APPEND PROPERTY SHARPI_LAYERS sharpi_${name})
+  endif()
 endfunction()

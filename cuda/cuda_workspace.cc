@@ -11,7 +11,7 @@
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/chain.h"
-#include "cuda/step_launches.h"
+#include "device/launches.h"
 #include "tier/session_layout.h"
 
 namespace sharpi::cuda {
@@ -152,7 +152,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
   const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
   out.max_rows = rows;
-  const bool hands_over = placement.uses(TierId::kCpu) || keeps_hidden(spec, placement);
+  const bool hands_over = placement.uses(TierId::kCpu) || device::keeps_hidden(spec, placement);
   const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
   out.handover_bytes = hands_over ? handed * rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;

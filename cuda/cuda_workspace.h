@@ -8,18 +8,21 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/buffers.h"
 #include "cuda/device_memory.h"
 #include "cuda/expert_line.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/products/matmul.h"
-#include "cuda/layers_ahead.h"
 #include "cuda/stream.h"
+#include "device/buffers.h"
+#include "device/layers_ahead.h"
 #include "tier/buffer_layout.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
 
 namespace sharpi::cuda {
+
+using device::Buf;
+using device::kLayersAhead;
 
 /// What one upload carries besides the batch: tokens, picked rows, where logits go.
 struct CallTable {

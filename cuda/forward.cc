@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "cuda/layers_ahead.h"
+#include "device/layers_ahead.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -40,8 +40,8 @@ class PassBinding final : public Binding {
 
 }  // namespace
 
-PassFacts Forward::facts(const Pass& p) const {
-  PassFacts f;
+StepFacts Forward::facts(const Pass& p) const {
+  StepFacts f;
   f.spec = &m_.spec();
   f.placement = &m_.plan->placement;
   f.config = p.config;
@@ -50,7 +50,7 @@ PassFacts Forward::facts(const Pass& p) const {
   f.streamed = p.streamed;
   f.rows_to_ring = p.single_rows && !p.transient;
   f.keeps_hidden = p.keeps_hidden;
-  f.head = head_rows(p.config, p.n_head_rows, p.head_rows_in_order);
+  f.head = head_rows(p.config.deterministic, p.n_head_rows, p.head_rows_in_order);
   f.expert_slots = m_.uses_slots(p.n_rows());
   f.chain_bytes = m_.device->chain_bytes();
   f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);
@@ -140,7 +140,7 @@ Status Forward::launch(Pass& p, const Binding& at, const LaunchList& list, const
 }
 
 std::vector<std::string> Forward::step_text(const Segment& segment) const {
-  PassFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
+  StepFacts f = step_facts(m_.spec(), m_.plan->placement, m_.config);
   f.chain_bytes = m_.device->chain_bytes();
   f.expert_slots = m_.uses_slots(1);
   f.moe_sync_bytes = m_.workspace_layout.size_of(Buf::kMoeSync);

@@ -12,7 +12,8 @@
 #include "cuda/kernels/elementwise.h"
 #include "cuda/loaded_model.h"
 #include "cuda/mixer_launches.h"
-#include "cuda/step_launches.h"
+#include "cuda/step_binding.h"
+#include "device/launches.h"
 
 namespace sharpi::cuda {
 
@@ -27,7 +28,7 @@ class Forward {
   const MixerLaunches& mixers() const { return mixers_; }
 
  private:
-  PassFacts facts(const Pass& p) const;
+  StepFacts facts(const Pass& p) const;
   Status launch(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
   Status embed(Pass& p) const;
   Status embed_pairs(Pass& p) const;

@@ -8,7 +8,7 @@
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/gemm.h"
-#include "cuda/step_launches.h"
+#include "device/launches.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -80,7 +80,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   m->call_config.pdl = m->config.pdl && have_gemm_sm90(m->config);
   m->blocks_meet =
       has_chains(m->config) || (has_experts(*p.spec) && max_moe_step_rows(m->config) != 0);
-  m->leaves_hidden = keeps_hidden(*p.spec, p.placement);
+  m->leaves_hidden = device::keeps_hidden(*p.spec, p.placement);
   SHARPI_TRY(m->device->settle(prepare_matmul(m->config)));
   SHARPI_TRY(m->device->settle(prepare_attention(m->config)));
   SHARPI_TRY(m->device->settle(prepare_delta_net(m->config)));

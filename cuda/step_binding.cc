@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/step_binding.h"
 
+#include <algorithm>
+
 #include "cuda/weight_matrix.h"
 
 namespace sharpi::cuda {
 
-Epilogue gated(const FfnSpec& f) {
-  return f.activation == Activation::kSilu ? Epilogue::kSwiGlu : Epilogue::kGeGlu;
-}
+static_assert(kMaxProductTasks == kMaxMatmulTasks);
 
 MatmulParams Binding::product(const RowProduct& p) const {
   MatmulParams m;
@@ -93,14 +93,6 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   return m;
 }
 
-bool have_room(const PassFacts& facts, const Binding& binding, std::span<const RowLink> links) {
-  std::vector<ChainLink> made;
-  for (const RowLink& l : links) made.push_back(binding.link(l));
-  ChainTuning tuning;
-  tuning.shared_bytes = facts.chain_bytes;
-  return chain_fits(facts.config, made.data(), static_cast<uint32_t>(made.size()), tuning);
-}
-
 std::byte* PaperBinding::at(Buf b) const {
   constexpr int kApart = 36;  // bits of a buffer's bytes
   return reinterpret_cast<std::byte*>((uintptr_t{1} + static_cast<uintptr_t>(b)) << kApart);
@@ -112,6 +104,56 @@ DeviceMatrix PaperBinding::matrix(const TensorRef& w) const {
 
 const float* PaperBinding::floats(const TensorRef& w) const {
   return w ? row(Buf::kCount) : nullptr;
+}
+
+namespace {
+
+/// The kernels' answers, given by what a launch would be on paper.
+class PaperKernels final : public StepKernels {
+ public:
+  explicit PaperKernels(const StepFacts& facts)
+      : facts_(facts), paper_(*facts.spec, facts.n_rows, facts.moe_sync_bytes) {}
+  uint32_t max_chain_rows() const override { return cuda::max_chain_rows(facts_.config); }
+  uint32_t max_chain_links() const override { return kMaxChainLinks; }
+  bool chain_takes(const RowLink& link) const override {
+    return cuda::chain_takes(facts_.config, paper_.link(link));
+  }
+  bool chain_fits(std::span<const RowLink> links) const override {
+    std::vector<ChainLink> made;
+    for (const RowLink& l : links) made.push_back(paper_.link(l));
+    ChainTuning tuning;
+    tuning.shared_bytes = facts_.chain_bytes;
+    return cuda::chain_fits(facts_.config, made.data(), static_cast<uint32_t>(made.size()), tuning);
+  }
+  bool takes(const ExpertStep& e) const override {
+    return moe_step_takes(facts_.config, paper_.moe_step(e.layer, e.to, e.add, e.before, e.after));
+  }
+
+ private:
+  const StepFacts& facts_;
+  const PaperBinding paper_;
+};
+
+}  // namespace
+
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
+                     uint32_t n_rows) {
+  StepFacts f;
+  static_cast<PassFacts&>(f) = device::step_facts(spec, placement, config.deterministic, n_rows);
+  f.config = config;
+  uint32_t hidden = 0, shared = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const FfnSpec& ffn = spec.layers[l].ffn;
+    if (ffn.kind != FfnKind::kMoe) continue;
+    hidden = std::max(hidden, ffn.n_used * ffn.d_ff);
+    shared = std::max(shared, ffn.d_shared);
+  }
+  if (hidden != 0) f.moe_sync_bytes = moe_step_sync_bytes(spec.n_embd, hidden, shared);
+  return f;
+}
+
+LaunchList fuse(const SegmentProgram& program, const StepFacts& facts) {
+  return device::fuse(program, facts, PaperKernels(facts));
 }
 
 }  // namespace sharpi::cuda

@@ -9,9 +9,11 @@
 
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/products/chain.h"
-#include "cuda/step_launches.h"
+#include "device/launches.h"
 
 namespace sharpi::cuda {
+
+using namespace device;  // this tier's launches are the room's
 
 /// Where buffers and weights are.
 class Binding {
@@ -57,10 +59,15 @@ class PaperBinding final : public Binding {
   uint64_t moe_sync_bytes_;
 };
 
-/// Whether one launch takes the links: chain_fits().
-bool have_room(const PassFacts& facts, const Binding& binding, std::span<const RowLink> links);
-
-/// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
-Epilogue gated(const FfnSpec& f);
+/// The facts of a pass, and what its kernels are asked with.
+struct StepFacts : PassFacts {
+  KernelConfig config;
+  int chain_bytes = 1 << 30;    // of a chain's shared memory at most (tests)
+  uint64_t moe_sync_bytes = 0;  // size of kMoeSync
+};
+/// The facts of a captured step of n_rows rows, as far as they are known without a workspace.
+StepFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
+                     uint32_t n_rows = 1);
+LaunchList fuse(const SegmentProgram& program, const StepFacts& facts);
 
 }  // namespace sharpi::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a pass over a segment does, as a list: the order of operations stands here, once for all
-// tiers. The CPU tier goes through the list one by one; the CUDA tier makes launches of it first
-// (cuda/step_launches.h). Thread rule: plain values, pure functions.
+// tiers. The CPU tier goes through the list one by one; a GPU tier makes launches of it first
+// (device/launches.h). Thread rule: plain values, pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // How far the host runs ahead of a device in a long pass, who hears of its layers, and when it
 // stops: with events that are no device's.
-#include "cuda/layers_ahead.h"
+#include "device/layers_ahead.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-namespace sharpi::cuda {
+namespace sharpi::device {
 namespace {
 
 /// What a device would have done so far, if it came to an event only when somebody waits for it.
@@ -105,4 +105,4 @@ TEST(LayersAhead, SaysWhatAnEventSays) {
 }
 
 }  // namespace
-}  // namespace sharpi::cuda
+}  // namespace sharpi::device

@@ -3,7 +3,7 @@
 // sharpi_model_json() prints, for whole models and split ones, with and without room for chains.
 #include "cpu/cpu_backend.h"
 #include "cuda/one_device.h"
-#include "cuda/step_launches.h"
+#include "device/launches.h"
 #include "engine/engine_case.h"
 #include "engine/model.h"
 
@@ -11,9 +11,9 @@ namespace sharpi::testing {
 namespace {
 
 /// The lists of recorded steps as their launches were made.
-std::vector<cuda::LaunchList> g_seen;
+std::vector<device::LaunchList> g_seen;
 
-void see(const cuda::LaunchList& list, const cuda::Launch& launch, bool recorded) {
+void see(const device::LaunchList& list, const device::Launch& launch, bool recorded) {
   if (!recorded) return;
   if (&launch == list.launches.data()) {
     g_seen.emplace_back();
@@ -39,10 +39,10 @@ class RecordedStep : public ModelTest {
     if (const std::string why = take_device(); !why.empty()) GTEST_SKIP() << why;
     ModelTest::SetUp();
     g_seen.clear();
-    cuda::watch_launches(&see);
+    device::watch_launches(&see);
   }
   void TearDown() override {
-    cuda::watch_launches(nullptr);
+    device::watch_launches(nullptr);
     g_device.reset();
   }
 
@@ -75,9 +75,9 @@ class RecordedStep : public ModelTest {
     const std::string json = model->json();
     ASSERT_FALSE(g_seen.empty());
     size_t at = json.find("\"step\"");
-    for (const cuda::LaunchList& list : g_seen) {
+    for (const device::LaunchList& list : g_seen) {
       std::string lines;
-      for (const std::string& line : cuda::launch_text(list))
+      for (const std::string& line : device::launch_text(list))
         lines += (lines.empty() ? "\"" : ", \"") + line + "\"";
       at = json.find("{\"tier\": \"cuda\", \"does\": [" + lines + "]}", at);
       ASSERT_NE(at, std::string::npos) << lines << "\n" << json;

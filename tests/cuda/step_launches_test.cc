@@ -2,8 +2,6 @@
 // The launches of a decode step on every known card: the lists of all fixtures and of the published
 // models as recorded (step_launches.txt), and what every list must have. Host code alone: this runs
 // where there is neither a device nor a CUDA compiler.
-#include "cuda/step_launches.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -20,6 +18,7 @@ namespace sharpi::testing {
 namespace {
 
 using namespace cuda;
+using namespace device;
 
 struct NamedSpec {
   std::string name;
@@ -96,7 +95,7 @@ void each_list(F&& visit) {
           SCOPED_TRACE(m.name + ", way " + std::to_string(&way - kWays));
           KernelConfig config = config_of(device);
           config.deterministic = way.deterministic;
-          PassFacts f = step_facts(*m.spec, place, config, way.n_rows);
+          StepFacts f = step_facts(*m.spec, place, config, way.n_rows);
           f.chain_bytes = way.chain_bytes;
           f.fuses = way.fuses;
           for (const Segment& s : make_segments(*m.spec, place)) {
@@ -178,7 +177,7 @@ void add_product(const RowProduct& p, std::multiset<const GgufTensor*>* out) {
 }
 
 /// Matrices that a list multiplies with, those inside launches of experts included.
-std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const PassFacts& facts) {
+std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const StepFacts& facts) {
   std::multiset<const GgufTensor*> out;
   for (const Launch& l : list.launches) {
     for (uint32_t i = 0; i < l.n_links; ++i)
@@ -198,7 +197,7 @@ std::multiset<const GgufTensor*> multiplied(const LaunchList& list, const PassFa
 }
 
 /// What the operations want multiplied, by the specification alone.
-std::multiset<const GgufTensor*> wanted(const Segment& segment, const PassFacts& facts) {
+std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts& facts) {
   std::multiset<const GgufTensor*> out;
   const ModelSpec& s = *facts.spec;
   const auto add = [&](std::initializer_list<const TensorRef*> refs) {
@@ -233,7 +232,7 @@ std::multiset<const GgufTensor*> wanted(const Segment& segment, const PassFacts&
 
 TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
   uint32_t n = 0;
-  each_list([&](const LaunchList& list, const PassFacts& facts, const Segment& segment) {
+  each_list([&](const LaunchList& list, const StepFacts& facts, const Segment& segment) {
     EXPECT_EQ(list.unknown, nullptr);
     EXPECT_EQ(multiplied(list, facts), wanted(segment, facts));
     ++n;
@@ -243,7 +242,7 @@ TEST(StepLaunches, MultiplyWithEveryMatrixOnce) {
 
 /// What the kernels take of a list: a chain takes all its links and has room for them; experts of
 /// few rows are taken; nothing waits for anything in calls that take no turn on the device.
-void expect_taken(const LaunchList& list, const PassFacts& facts) {
+void expect_taken(const LaunchList& list, const StepFacts& facts) {
   const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
   ChainTuning tuning;
   tuning.shared_bytes = facts.chain_bytes;
@@ -279,7 +278,7 @@ void expect_taken(const LaunchList& list, const PassFacts& facts) {
 }
 
 TEST(StepLaunches, AreOnesThatTheKernelsTake) {
-  each_list([](const LaunchList& list, const PassFacts& facts, const Segment&) {
+  each_list([](const LaunchList& list, const StepFacts& facts, const Segment&) {
     expect_taken(list, facts);
   });
 }
@@ -313,7 +312,7 @@ TEST(StepLaunches, APartOfTheHeadLiesAsTheWholeDoes) {
         const Placement place = Placement::all(*part, TierId::kCuda);
         const auto lists = [&](const ModelSpec& spec) {
           std::vector<std::string> text;
-          const PassFacts facts = step_facts(spec, place, config_of(device), 1);
+          const StepFacts facts = step_facts(spec, place, config_of(device), 1);
           for (const Segment& s : make_segments(spec, place)) {
             const LaunchList made = fuse(s.program, facts);
             expect_taken(made, facts);
@@ -331,7 +330,7 @@ TEST(StepLaunches, APartOfTheHeadLiesAsTheWholeDoes) {
 /// back without a sum is copied as it is: once it was scaled by what had been added before.
 TEST(StepLaunches, FollowTheHiddenRow) {
   uint32_t n_moved = 0;
-  each_list([&](const LaunchList& list, const PassFacts&, const Segment&) {
+  each_list([&](const LaunchList& list, const StepFacts&, const Segment&) {
     Buf row = Buf::kX;
     const auto sum = [&](const RowSum& s) {
       EXPECT_EQ(s.x, row);
@@ -390,7 +389,7 @@ TEST(StepLaunches, WithoutRoomLinksGoOneByOne) {
     for (const NamedSpec& m : specs()) {
       const Placement all = Placement::all(*m.spec, TierId::kCuda);
       const SegmentProgram program = make_segments(*m.spec, all)[0].program;
-      PassFacts f = step_facts(*m.spec, all, config_of(device));
+      StepFacts f = step_facts(*m.spec, all, config_of(device));
       const LaunchList chained = fuse(program, f);
       f.chain_bytes = 1 << 10;
       const LaunchList apart = fuse(program, f);
@@ -409,8 +408,8 @@ TEST(StepLaunches, WithoutRoomLinksGoOneByOne) {
 /// What an MTP block starts from is left last, with and without logits, and by nobody else.
 TEST(StepLaunches, LeaveHiddenRowsLast) {
   uint32_t n_left = 0;
-  each_list([&](const LaunchList& with, const PassFacts& facts, const Segment& segment) {
-    PassFacts silent = facts;
+  each_list([&](const LaunchList& with, const StepFacts& facts, const Segment& segment) {
+    StepFacts silent = facts;
     silent.head = HeadRows::kNone;
     const LaunchList without = fuse(segment.program, silent);
     const bool ends = segment.blocks.back().kind == BlockKind::kHead;
@@ -430,7 +429,7 @@ TEST(StepLaunches, LeaveHiddenRowsLast) {
 
 TEST(StepLaunches, NameAnOperationThatTheTierDoesNotHave) {
   const NamedSpec& m = specs().back();
-  const PassFacts f =
+  const StepFacts f =
       step_facts(*m.spec, Placement::all(*m.spec, TierId::kCuda), config_of(named_card(0).profile));
   const LaunchList list = fuse({{OpKind::kPerLayerInputsAgain, 0, true}}, f);
   ASSERT_NE(list.unknown, nullptr);

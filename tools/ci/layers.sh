@@ -16,8 +16,9 @@ declare -A allowed=(
   [kv]="model gguf base os"
   [plan]="kv model gguf base os"
   [tier]="plan kv model gguf base os"
+  [device]="tier plan kv model gguf base os"
   [cpu]="tier plan kv model gguf base os"
-  [cuda]="tier plan kv model gguf base os"
+  [cuda]="device tier plan kv model gguf base os"
   [engine]="tier plan kv model text gguf base os"
   [api]="engine tier plan kv model text gguf base os"
 )

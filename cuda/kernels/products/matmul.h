@@ -19,6 +19,7 @@
 #include "cuda/kernels/kernel_config.h"
 #include "cuda/kernels/products/weight_layout.h"
 #include "cuda/kernels/stream_handle.h"
+#include "device/epilogue.h"
 
 namespace sharpi::cuda {
 
@@ -28,12 +29,7 @@ constexpr uint32_t kMatvecRows = 16, kMatvecF32Rows = 8;
 constexpr uint32_t kStreamedRows = 24;
 constexpr uint32_t kMaxMatmulTasks = 4;
 
-enum class Epilogue : uint8_t {
-  kStore,   // y  = s * W x
-  kAdd,     // y += s * W x (the residual stream)
-  kSwiGlu,  // two tasks, gate and up: tasks[0].y = silu(gate) * up; tasks[1].y unused
-  kGeGlu,   // the same with gelu (tanh form)
-};
+using device::Epilogue;
 
 SHARPI_HOST_DEVICE inline bool is_gated_epilogue(Epilogue e) {
   return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Keeps the host a few layers ahead of the device while it submits a pass of many rows, so that a
 // host program hears how far a prompt is and can stop it within a chunk. The device always has
-// layers waiting, so it never idles for that. Nothing of CUDA here: tests bring their own events.
+// layers waiting, so it never idles for that. Tests bring their own events.
 // Thread rule: of the call that runs.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "tier/pass_progress.h"
 
-namespace sharpi::cuda {
+namespace sharpi::device {
 
 /// Layers that are submitted and not known to be computed, at most.
 inline constexpr uint32_t kLayersAhead = 4;
@@ -61,4 +61,4 @@ class LayersAhead {
   uint32_t n_submitted_ = 0, n_computed_ = 0;
 };
 
-}  // namespace sharpi::cuda
+}  // namespace sharpi::device

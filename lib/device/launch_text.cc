@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A list of launches for people (sharpi_model_json()).
-#include "cuda/step_launches.h"
+#include "device/launches.h"
 
-namespace sharpi::cuda {
+namespace sharpi::device {
 namespace {
 
 /// "attn_q" of "blk.3.attn_q.weight".
@@ -137,4 +137,4 @@ std::vector<std::string> launch_text(const LaunchList& list) {
   return join_layers(layers);
 }
 
-}  // namespace sharpi::cuda
+}  // namespace sharpi::device

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT
 // What a pass launches, as a list: fuse() makes it of a segment's operations
-// (tier/segment_program.h) from the device's profile, the matrices' types and the number of rows
-// alone, and the model goes through it (forward.cc). In a captured step of few rows, products that
-// follow each other become chains (kernels/products/chain.h), and a mixture of experts becomes one
-// launch with the products in front and behind (kernels/moe/moe_step.h); elsewhere each product is
-// a launch. Plain C++, so that tests read the list where there is no device. Thread
-// rule: plain values, pure functions.
+// (tier/segment_program.h) from the matrices, the number of rows and what the tier's kernels say
+// that they take (StepKernels) alone, and the model goes through it. In a captured step of few
+// rows, products that follow each other become chains, and a mixture of experts becomes one launch
+// with the products in front and behind, where the kernels take them; elsewhere each product is a
+// launch. Plain C++, so that tests read the list where there is no device. Thread rule: plain
+// values, pure functions.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "cuda/buffers.h"
-#include "cuda/kernels/products/matmul.h"
+#include "device/buffers.h"
+#include "device/epilogue.h"
 #include "tier/tier.h"
 
-namespace sharpi::cuda {
+namespace sharpi::device {
 
 enum class LaunchKind : uint8_t {
   kEmbed,
@@ -47,7 +48,10 @@ enum class LaunchKind : uint8_t {
   kLayerEnd,
 };
 
-/// Up to four matrices times the same rows, by name: MatmulParams (kernels/products/matmul.h).
+/// Matrices that one product takes at most.
+inline constexpr uint32_t kMaxProductTasks = 4;
+
+/// Up to four matrices times the same rows, by name.
 struct RowProduct {
   struct Task {
     const TensorRef* w = nullptr;
@@ -56,7 +60,7 @@ struct RowProduct {
   Buf x = Buf::kX;
   const TensorRef* norm = nullptr;  // of x first; nullptr or absent: none
   uint32_t n_tasks = 0;
-  Task tasks[kMaxMatmulTasks];
+  Task tasks[kMaxProductTasks];
   Epilogue epilogue = Epilogue::kStore;
   bool of_head = false;       // of the head's rows instead of the call's
   bool shared_scale = false;  // outputs are scaled by kSharedGate
@@ -71,7 +75,7 @@ struct RowSum {
   Buf x = Buf::kX, to = Buf::kX;
 };
 
-/// A link of a chain by name (ChainLink): a product, and what is added to its input before it.
+/// A link of a chain by name: a product, and what is added to its input before it.
 /// Products around experts are links without a sum.
 struct RowLink {
   RowProduct product;
@@ -101,33 +105,58 @@ struct LaunchList {
 
 enum class HeadRows : uint8_t { kNone, kInOrder, kPicked };  // kInOrder: row i is head row i
 
-/// All that a list depends on besides the operations.
+/// Router, routed and shared experts of a layer, and the products in front and behind (nullptr:
+/// none), that one launch may take.
+struct ExpertStep {
+  uint32_t layer = 0;
+  Buf to = Buf::kX;
+  bool add = true;
+  const RowProduct* before = nullptr;
+  const RowProduct* after = nullptr;
+};
+
+/// What fuse() asks a tier's kernels, for passes of one number of rows. A tier whose kernels take
+/// one operation each says 0 and false.
+class StepKernels {
+ public:
+  virtual ~StepKernels() = default;
+  /// Rows of a step whose products go in chains at most, 0 = none do; links of a chain at most.
+  virtual uint32_t max_chain_rows() const = 0;
+  virtual uint32_t max_chain_links() const = 0;
+  /// Whether a product, with the sum in front of it, can be a link of a chain.
+  virtual bool chain_takes(const RowLink& link) const = 0;
+  /// Whether one launch has room for these links together.
+  virtual bool chain_fits(std::span<const RowLink> links) const = 0;
+  virtual bool takes(const ExpertStep& step) const = 0;
+};
+
+/// All that a list depends on besides the operations and the kernels.
 struct PassFacts {
   const ModelSpec* spec = nullptr;
   const Placement* placement = nullptr;
-  KernelConfig config;
   uint32_t n_rows = 1;
   bool fuses = false;         // a captured step: launches whose blocks wait for each other
   bool streamed = false;      // what is placed elsewhere comes over for the pass
   bool rows_to_ring = false;  // of windowed layers, at once
   bool keeps_hidden = false;  // the pass leaves hidden rows for an MTP block
   HeadRows head = HeadRows::kInOrder;
-  bool expert_slots = false;    // there are such, and calls of so many rows use them
-  int chain_bytes = 1 << 30;    // of a chain's shared memory at most (tests)
-  uint64_t moe_sync_bytes = 0;  // size of kMoeSync
+  bool expert_slots = false;  // there are such, and calls of so many rows use them
 };
 
 /// How n rows of the head are taken that stand in the order of the call's rows, or do not.
-HeadRows head_rows(const KernelConfig& config, uint32_t n, bool in_order);
+HeadRows head_rows(bool deterministic, uint32_t n, bool in_order);
 
 /// Whether a model's captured steps leave their hidden rows, in kY: it has its head here and an MTP
 /// block beside it, or is such a block.
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
-LaunchList fuse(const SegmentProgram& program, const PassFacts& facts);
+/// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
+Epilogue gated(const FfnSpec& f);
+
+LaunchList fuse(const SegmentProgram& program, const PassFacts& facts, const StepKernels& kernels);
 
 /// The facts of a captured step of n_rows rows, as far as they are known without a workspace.
-PassFacts step_facts(const ModelSpec& spec, const Placement& placement, const KernelConfig& config,
+PassFacts step_facts(const ModelSpec& spec, const Placement& placement, bool deterministic,
                      uint32_t n_rows = 1);
 
 /// The list for people, equal layers together; what is in brackets is one launch:
@@ -141,4 +170,4 @@ using LaunchWatch = void (*)(const LaunchList& list, const Launch& launch, bool 
 void watch_launches(LaunchWatch seen);
 LaunchWatch launch_watch();
 
-}  // namespace sharpi::cuda
+}  // namespace sharpi::device

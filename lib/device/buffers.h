@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The buffers of a call on a device, by name. Launches are planned with the names and get addresses
-// when they are made (step_binding.h). Thread rule: a plain enumeration.
+// when they are made. Thread rule: a plain enumeration.
 #pragma once
 
 #include <cstdint>
 
-namespace sharpi::cuda {
+namespace sharpi::device {
 
 /// Names of the buffers; `kCount` last. R = rows of a call.
 enum class Buf : uint32_t {
@@ -45,4 +45,4 @@ enum class Buf : uint32_t {
   kCount,
 };
 
-}  // namespace sharpi::cuda
+}  // namespace sharpi::device

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: MIT
-#include "cuda/step_launches.h"
-
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "cuda/step_binding.h"
+#include "device/launches.h"
 
-namespace sharpi::cuda {
+namespace sharpi::device {
 namespace {
 
 /// Goes through the operations and keeps back what may join what follows: links of a chain, sums in
 /// front of them, the product in front of experts, and experts until what follows them is known.
 class Fuser {
  public:
-  explicit Fuser(const PassFacts& facts)
+  Fuser(const PassFacts& facts, const StepKernels& kernels)
       : facts_(facts),
+        kernels_(kernels),
         spec_(*facts.spec),
-        paper_(spec_, facts.n_rows, facts.moe_sync_bytes),
-        chains_(facts.fuses && facts.n_rows <= max_chain_rows(facts.config)),
+        chains_(facts.fuses && facts.n_rows <= kernels.max_chain_rows()),
         sums_wait_(facts.fuses && facts.n_rows > 1 && !chains_) {}
 
   LaunchList run(const SegmentProgram& program) {
@@ -104,7 +102,7 @@ class Fuser {
   bool takes(const Experts& e, const RowProduct* after) const {
     if (facts_.n_rows != 1 && !facts_.fuses) return false;  // no turn for blocks that wait
     const RowProduct* before = e.before ? &*e.before : nullptr;
-    return moe_step_takes(facts_.config, paper_.moe_step(e.layer, e.to, e.add, before, after));
+    return kernels_.takes({e.layer, e.to, e.add, before, after});
   }
   void launch_experts(const Experts& e, const RowProduct* after);
   void end_experts();
@@ -118,8 +116,8 @@ class Fuser {
   void head();
 
   const PassFacts& facts_;
+  const StepKernels& kernels_;
   const ModelSpec& spec_;
-  PaperBinding paper_;
   const bool chains_;     // products wait for those that follow
   const bool sums_wait_;  // and where none do, sums of several rows for the product that reads them
   LaunchList list_;
@@ -240,7 +238,7 @@ void Fuser::chain(const RowProduct& p) {
     link.sum.x = hidden_;
     link.sum.to = hidden_ == Buf::kX ? Buf::kOtherX : Buf::kX;
   }
-  if ((sum_.adds && p.x != hidden_) || !chain_takes(facts_.config, paper_.link(link))) {
+  if ((sum_.adds && p.x != hidden_) || !kernels_.chain_takes(link)) {
     const Buf row = hidden_;
     end_chain();  // the hidden row may move
     RowProduct alone = p;
@@ -250,7 +248,7 @@ void Fuser::chain(const RowProduct& p) {
     }
     return emit_product(alone);
   }
-  if (waiting_.size() == kMaxChainLinks) launch_chain();
+  if (waiting_.size() == kernels_.max_chain_links()) launch_chain();
   waiting_.push_back(link);
   if (!sum_.adds) return;
   hidden_ = link.sum.to;
@@ -270,7 +268,7 @@ void Fuser::launch_chain() {
   bool cut = false;
   while (!waiting_.empty()) {
     size_t n = waiting_.size();
-    while (n > 1 && !have_room(facts_, paper_, {waiting_.data(), n})) --n;
+    while (n > 1 && !kernels_.chain_fits({waiting_.data(), n})) --n;
     cut = cut || n < waiting_.size();
     begin_apart();
     list_.n_chains += n > 1 ? 1 : 0;
@@ -491,8 +489,8 @@ void Fuser::head() {
 
 }  // namespace
 
-LaunchList fuse(const SegmentProgram& program, const PassFacts& facts) {
-  return Fuser(facts).run(program);
+LaunchList fuse(const SegmentProgram& program, const PassFacts& facts, const StepKernels& kernels) {
+  return Fuser(facts, kernels).run(program);
 }
 
-}  // namespace sharpi::cuda
+}  // namespace sharpi::device

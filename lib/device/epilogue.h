@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// What a product does with its results. Plain C++ that kernels can include too.
+// Thread rule: a plain enumeration.
+#pragma once
+
+#include <cstdint>
+
+namespace sharpi::device {
+
+enum class Epilogue : uint8_t {
+  kStore,   // y  = s * W x
+  kAdd,     // y += s * W x (the residual stream)
+  kSwiGlu,  // two tasks, gate and up: tasks[0].y = silu(gate) * up; tasks[1].y unused
+  kGeGlu,   // the same with gelu (tanh form)
+};
+
+}  // namespace sharpi::device

@@ -22,6 +22,10 @@ install(TARGETS sharpi EXPORT sharpi_shared
         NAMELINK_COMPONENT Development
         RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT Runtime
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
+# Modules with a GPU tier: the library finds them where it lies itself.
+if(TARGET sharpi_cuda_module)
+  install(TARGETS sharpi_cuda_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Cuda)
+endif()
 install(TARGETS sharpi_static EXPORT sharpi_static
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
 
@@ -57,6 +61,9 @@ if(bundled_type STREQUAL "SHARED_LIBRARY")
   install(FILES "${PROJECT_BINARY_DIR}/sharpi-config.cmake"
                 "${PROJECT_BINARY_DIR}/sharpi-config-version.cmake"
           DESTINATION lib/cmake/sharpi COMPONENT Package EXCLUDE_FROM_ALL)
+  if(TARGET sharpi_cuda_module_bundled)
+    install(TARGETS sharpi_cuda_module_bundled LIBRARY DESTINATION lib COMPONENT PackageCuda EXCLUDE_FROM_ALL)
+  endif()
 endif()
 
 # pkg-config: directories relative to the .pc file, unless the builder chose absolute ones.

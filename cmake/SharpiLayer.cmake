@@ -4,7 +4,7 @@
 #
 #   sharpi_layer(<name> DIR <folder> SEES <layers...> SOURCES <files...> [LIBS <targets...>] [APART])
 #
-# APART: the library does not have it; who links sharpi_<name> does.
+# APART: its objects are no part of the library by themselves; who asks for them links them.
 function(sharpi_layer name)
   cmake_parse_arguments(L "APART" "DIR" "SEES;SOURCES;LIBS" ${ARGN})
   set(root "${PROJECT_BINARY_DIR}/layers/${name}")
@@ -14,6 +14,9 @@ function(sharpi_layer name)
       set(from "${PROJECT_SOURCE_DIR}/cuda")
     else()
       set(from "${PROJECT_SOURCE_DIR}/lib/${dep}")
+    endif()
+    if(dep STREQUAL name AND NOT EXISTS "${from}")
+      continue()  # what is compiled apart may lie in the folder of a layer that it sees
     endif()
     file(CREATE_LINK "${from}" "${root}/${dep}" SYMBOLIC)
   endforeach()

@@ -101,7 +101,8 @@ extern "C" {
 /** Version of the loaded library, comparable with ::SHARPI_VERSION.
  *  @return the version number. @thread any. @since 1.0 */
 SHARPI_API uint32_t sharpi_version(void) SHARPI_NOEXCEPT;
-/** One line: version, compiler, backends built in. Static storage.
+/** One line: version, compiler, backends inside ("cpu, cuda"), and the modules that the shared library
+ *  looks for beside it when a context is created ("modules: cuda"). Static storage.
  *  @return a NUL-terminated string, never null. @thread any. @since 1.0 */
 SHARPI_API const char *sharpi_build_info(void) SHARPI_NOEXCEPT;
 /** @} */

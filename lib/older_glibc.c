@@ -13,90 +13,112 @@
  * refuses a library that asks for a newer one. The version script keeps all of these names inside.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <link.h>
 #include <locale.h>
-#include <math.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
+#define OF_2_3_4 "GLIBC_2.3.4"
 #define OF_2_12 "GLIBC_2.12"
 #define STAT_VERSION 1
 #elif defined(__aarch64__)
 #define OLDEST "GLIBC_2.17"
+#define OF_2_3_4 OLDEST
 #define OF_2_12 OLDEST
 #define STAT_VERSION 0
 #else
 #error "which version of its symbols does the first glibc for this processor have?"
 #endif
 
-/* Declares old_NAME, which is NAME in that version, or in its oldest. */
-#define OLD_OF(version, result, name, parameters) \
-  extern result old_##name parameters;            \
-  __asm__(".symver old_" #name ", " #name "@" version)
-#define OLD(result, name, parameters) OLD_OF(OLDEST, result, name, parameters)
+/* A function NAME that jumps to NAME in that version, whatever its parameters are; in a section of
+ * its own, so that what nobody calls is left out. */
+#if defined(__x86_64__)
+#define JUMP(name) "  jmp *old_" #name "@GOTPCREL(%rip)\n"
+#else
+#define JUMP(name)                        \
+  "  adrp x16, :got:old_" #name           \
+  "\n"                                    \
+  "  ldr x16, [x16, :got_lo12:old_" #name \
+  "]\n"                                   \
+  "  br x16\n"
+#endif
+#define OLD_OF(version, name)                                                               \
+  __asm__(".symver old_" #name ", " #name "@" version                                       \
+          "\n"                                                                              \
+          ".section .text.old_" #name                                                       \
+          ", \"ax\", %progbits\n"                                                           \
+          ".globl " #name                                                                   \
+          "\n"                                                                              \
+          ".hidden " #name                                                                  \
+          "\n"                                                                              \
+          ".type " #name ", %function\n" #name ":\n" JUMP(name) ".size " #name ", .-" #name \
+                                                                "\n"                        \
+                                                                ".text\n")
+#define OLD(name) OLD_OF(OLDEST, name)
 
-OLD(void*, dlopen, (const char*, int));
-OLD(void*, dlsym, (void*, const char*));
-OLD(int, dlclose, (void*));
-OLD(int, pthread_create, (pthread_t*, const pthread_attr_t*, void* (*)(void*), void*));
-OLD(int, pthread_join, (pthread_t, void**));
-OLD(int, pthread_mutex_trylock, (pthread_mutex_t*));
-OLD(int, pthread_once, (pthread_once_t*, void (*)(void)));
-OLD_OF(OF_2_12, int, pthread_setname_np, (pthread_t, const char*));
-OLD(int, pthread_sigmask, (int, const sigset_t*, sigset_t*));
-OLD(int, __pthread_key_create, (pthread_key_t*, void (*)(void*)));
-OLD(int, __fxstat, (int, int, struct stat*));
-OLD(double, exp, (double));
-OLD(double, log, (double));
-OLD(double, pow, (double, double));
+/* Of what was libdl. */
+OLD(dladdr);
+OLD(dlclose);
+OLD(dlerror);
+OLD(dlopen);
+OLD(dlsym);
+OLD(dlvsym);
+OLD_OF(OF_2_3_4, dlmopen);
+/* Of what was libpthread. */
+OLD(__pthread_key_create);
+OLD(pthread_condattr_setpshared);
+OLD(pthread_create);
+OLD(pthread_detach);
+OLD(pthread_getspecific);
+OLD(pthread_join);
+OLD(pthread_key_create);
+OLD(pthread_key_delete);
+OLD(pthread_kill);
+OLD(pthread_mutex_trylock);
+OLD(pthread_mutexattr_destroy);
+OLD(pthread_mutexattr_init);
+OLD(pthread_mutexattr_setpshared);
+OLD(pthread_mutexattr_settype);
+OLD(pthread_once);
+OLD(pthread_rwlock_destroy);
+OLD(pthread_rwlock_init);
+OLD(pthread_rwlock_rdlock);
+OLD(pthread_rwlock_timedrdlock);
+OLD(pthread_rwlock_timedwrlock);
+OLD(pthread_rwlock_tryrdlock);
+OLD(pthread_rwlock_trywrlock);
+OLD(pthread_rwlock_unlock);
+OLD(pthread_rwlock_wrlock);
+OLD(pthread_rwlockattr_destroy);
+OLD(pthread_rwlockattr_init);
+OLD(pthread_rwlockattr_setpshared);
+OLD(pthread_setspecific);
+OLD(pthread_sigmask);
+OLD(pthread_spin_destroy);
+OLD(pthread_spin_init);
+OLD(pthread_spin_lock);
+OLD(pthread_spin_trylock);
+OLD(pthread_spin_unlock);
+OLD(sem_destroy);
+OLD(sem_init);
+OLD(sem_post);
+OLD(sem_timedwait);
+OLD(sem_trywait);
+OLD(sem_wait);
+OLD_OF(OF_2_12, pthread_setname_np);
+/* Of what was librt. */
+OLD(shm_open);
+OLD(shm_unlink);
+/* Of libm, where 2.29 changed how errors are told. */
+OLD(exp);
+OLD(log);
+OLD(pow);
 
-void* dlopen(const char* file, int mode) {
-  return old_dlopen(file, mode);
-}
-void* dlsym(void* restrict handle, const char* restrict name) {
-  return old_dlsym(handle, name);
-}
-int dlclose(void* handle) {
-  return old_dlclose(handle);
-}
-int pthread_create(pthread_t* restrict thread, const pthread_attr_t* restrict attributes,
-                   void* (*start)(void*), void* restrict argument) {
-  return old_pthread_create(thread, attributes, start, argument);
-}
-int pthread_join(pthread_t thread, void** result) {
-  return old_pthread_join(thread, result);
-}
-int pthread_mutex_trylock(pthread_mutex_t* mutex) {
-  return old_pthread_mutex_trylock(mutex);
-}
-int pthread_once(pthread_once_t* control, void (*function)(void)) {
-  return old_pthread_once(control, function);
-}
-int pthread_setname_np(pthread_t thread, const char* name) {
-  return old_pthread_setname_np(thread, name);
-}
-int pthread_sigmask(int how, const sigset_t* restrict set, sigset_t* restrict old) {
-  return old_pthread_sigmask(how, set, old);
-}
-int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*));
-int __pthread_key_create(pthread_key_t* key, void (*destructor)(void*)) {
-  return old___pthread_key_create(key, destructor);
-}
-double exp(double x) {
-  return old_exp(x);
-}
-double log(double x) {
-  return old_log(x);
-}
-double pow(double x, double y) {
-  return old_pow(x, y);
-}
+extern int old___fxstat(int, int, struct stat*);
+__asm__(".symver old___fxstat, __fxstat@" OLDEST);
 
 /* glibc before 2.33 has fstat in an archive of its own, over this function. */
 int fstat(int file, struct stat* out) {

@@ -62,12 +62,16 @@ done
   "$python" -m pip install --quiet --no-index --no-deps --target "$work/tools" "${missing[@]}"
 
 rm -rf "$build/dist"
-PYTHONPATH=$work/tools SHARPI_WHEEL_LIBRARY=$(realpath "$build/bundled/libsharpi.so.1") \
-  "$python" -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$build/dist" \
-  bindings/python
-wheel=$(ls "$build"/dist/sharpi-*.whl)
-echo "${wheel##*/}: $(stat -c %s "$wheel") bytes"
-"$python" -m pip install --quiet --no-index --no-deps --target "$work/installed" "$wheel"
+pack() {  # variable=library package: its wheel
+  env PYTHONPATH="$work/tools" "$1" "$python" -m pip wheel --quiet --no-index --no-deps --no-build-isolation \
+    --wheel-dir "$build/dist" "$2"
+}
+pack SHARPI_WHEEL_LIBRARY="$(realpath "$build/bundled/libsharpi.so.1")" bindings/python
+((rehearse)) ||
+  pack SHARPI_WHEEL_MODULE="$(realpath "$build/bundled/libsharpi-cuda.so")" bindings/python/cuda
+wheels=("$build"/dist/*.whl)
+stat -c '%n: %s bytes' "${wheels[@]}"
+"$python" -m pip install --quiet --no-index --no-deps --target "$work/installed" "${wheels[@]}"
 export PYTHONPATH=$work/installed:$work/tools
 cd "$work/empty"
 "$python" - "$work/installed" << 'PROGRAM'

@@ -7,32 +7,18 @@
 #include "api/api_out.h"
 #include "api/api_params.h"
 #include "api/backends.h"
+#include "api/gpu_tiers.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
 using sharpi::Status;
-
-#define SHARPI_TEXT_OF2(x) #x
-#define SHARPI_TEXT_OF(x) SHARPI_TEXT_OF2(x)
-#if defined(__clang__)
-#define SHARPI_COMPILER "clang " __clang_version__
-#else
-#define SHARPI_COMPILER "gcc " __VERSION__
-#endif
-#if SHARPI_HAS_CUDA
-#define SHARPI_BACKENDS "cpu, cuda"
-#else
-#define SHARPI_BACKENDS "cpu"
-#endif
 
 uint32_t sharpi_version(void) SHARPI_NOEXCEPT {
   return SHARPI_VERSION;
 }
 
 const char* sharpi_build_info(void) SHARPI_NOEXCEPT {
-  return "libsharpi " SHARPI_TEXT_OF(SHARPI_VERSION_MAJOR) "." SHARPI_TEXT_OF(
-      SHARPI_VERSION_MINOR) "." SHARPI_TEXT_OF(SHARPI_VERSION_PATCH) ", " SHARPI_COMPILER
-                                                                     ", backends: " SHARPI_BACKENDS;
+  return api::build_text();
 }
 
 const char* sharpi_status_name(sharpi_status status) SHARPI_NOEXCEPT {

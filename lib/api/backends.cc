@@ -3,10 +3,8 @@
 
 #include <utility>
 
+#include "api/gpu_tiers.h"
 #include "cpu/cpu_backend.h"
-#if SHARPI_HAS_CUDA
-#include "cuda/cuda_backend.h"
-#endif
 
 namespace sharpi::api {
 namespace {
@@ -33,17 +31,8 @@ Result<std::vector<std::unique_ptr<Backend>>> make_backends(const BackendOptions
   std::vector<std::unique_ptr<Backend>> backends;
   SHARPI_TRY_ASSIGN(auto host, cpu::make_backend(cpu_options(options.params)));
   backends.push_back(std::move(host));
-#if SHARPI_HAS_CUDA
-  cuda::CudaBackendOptions gpu;
-  gpu.log = [&](const std::string& text) {
-    options.log(SHARPI_LOG_INFO, text);
-    if (options.why_no_device != nullptr) *options.why_no_device = text;
-  };
-  SHARPI_TRY_ASSIGN(auto devices, cuda::make_backends(gpu));
+  SHARPI_TRY_ASSIGN(auto devices, make_gpu_backends(options));
   for (auto& device : devices) backends.push_back(std::move(device));
-#else
-  if (options.why_no_device != nullptr) *options.why_no_device = "this build has no CUDA tier";
-#endif
   return backends;
 }
 

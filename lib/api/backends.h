@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The backends that this build contains. The one place that names them all.
+// The backends of a context: the host's, and those of the GPU tiers (gpu_tiers.h).
 // Thread rule: pure functions.
 #pragma once
 

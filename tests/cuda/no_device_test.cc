@@ -69,6 +69,7 @@ TEST_F(NoDevice, AnAutomaticPlacementTakesTheHost) {
 /// Tests of a GPU are skipped for these reasons and no others.
 TEST(SkippedTests, AGpuThatDoesNotWorkIsNotAbsent) {
   for (const char* absent : {"no CUDA device (this build has no CUDA tier)",
+                             "no CUDA device (CUDA: libsharpi-cuda.so is not beside the library)",
                              "no CUDA device (CUDA: no NVIDIA driver is installed)",
                              "there is no CUDA device (the NVIDIA driver sees no device)"}) {
     EXPECT_TRUE(says_no_gpu(absent)) << absent;
@@ -77,6 +78,9 @@ TEST(SkippedTests, AGpuThatDoesNotWorkIsNotAbsent) {
        {"no CUDA device", "no CUDA device (CUDA: the NVIDIA driver reports cudaErrorUnknown)",
         "no CUDA device (CUDA: the NVIDIA driver is for CUDA 12.2; this build needs one for 12.4)",
         "no CUDA device (CUDA: Tesla V100 has compute capability 70 / 10; at least 8.0 is needed)",
+        "no CUDA device (CUDA: libsharpi-cuda.so is of build 1.0.0-a, this library of build "
+        "1.0.0-b)",
+        "no CUDA device (CUDA: libsharpi-cuda.so cannot be loaded: file too short)",
         "device 1 is lost: cudaErrorLaunchFailure"}) {
     EXPECT_FALSE(says_no_gpu(broken)) << broken;
   }

@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: MIT
 # Installs the build, checks the list of files, and moves the prefix to where the other tests find
 # it, so that nothing can depend on the place of installation:
-# install.sh cmake build prefix libdir includedir version
+# install.sh cmake build prefix libdir includedir version [modules...]
 set -euo pipefail
 export LC_ALL=C
 cmake=$1 build=$2 prefix=$3 libdir=$4 includedir=$5 version=$6
 first="$prefix.first"
 rm -rf "$first" "$prefix"
 "$cmake" --install "$build" --prefix "$first" > /dev/null
+shift 6
 
-expected=$(sort << EOF
+expected=$(grep . << EOF | sort
 $includedir/sharpi.h
 $libdir/cmake/sharpi/sharpi-config-version.cmake
 $libdir/cmake/sharpi/sharpi-config.cmake
@@ -24,6 +25,7 @@ $libdir/libsharpi.so.${version%%.*}
 $libdir/libsharpi.so.$version
 $libdir/pkgconfig/sharpi-static.pc
 $libdir/pkgconfig/sharpi.pc
+$(for module; do echo "$libdir/$module"; done)
 EOF
 )
 # CMake names one file of each export after the build type.

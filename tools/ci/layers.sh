@@ -24,8 +24,8 @@ declare -A allowed=(
 )
 # Layers that speak the public vocabulary (parameter structs, status numbers).
 public_layers="kv plan engine api"
-# The one place that names the backends, so that engine can ask it for a factory.
-backend_files='^lib/api/backends\.(h|cc)$'
+# The places that name the backends, so that engine can ask one of them for a factory.
+backend_files='^lib/api/(backends|built_in_tiers)\.(h|cc)$'
 cuda_headers='^(cuda|cublas|cusparse|cufft|curand|nccl|nv|cooperative_groups|cub/|thrust/|mma\.h)'
 # Calls to the operating system live in the folder of the system that they are made of. Headers of
 # lib/os are for every system, and include none of these either.

@@ -3,6 +3,8 @@
 # Makes the packages from what `make dist` built: dist.sh build-folder
 # They are then in build-folder/dist. A package whose tools are not on this machine is skipped by name.
 #   libsharpi-VERSION-PLATFORM.tar.gz    header, library, pkg-config and CMake files, licences, SBOM
+#   libsharpi-cuda-VERSION-PLATFORM.tar.gz, libsharpi-cuda1_*.deb, sharpi_cuda-VERSION-*.whl
+#                                        the CUDA tier for each, where it was built
 #   libsharpi1_*.deb, libsharpi-dev_*.deb  for this system, with its own PCRE2 and utf8proc
 #   sharpi-VERSION-*.whl                 Python, one for each platform
 #   LibSharpi.VERSION.nupkg              .NET: assembly and libraries of all platforms
@@ -33,7 +35,7 @@ licences() {  # folder: ours, and of what is linked into the library
 }
 
 platforms=()
-declare -A library_of file_of rid_of netfile_of target_of go_of
+declare -A module_of library_of file_of rid_of netfile_of target_of go_of
 while IFS=$'\t' read -r platform folder library rid netfile target go; do
   [[ $platform == \#* || -z $platform ]] && continue
   [[ $folder == native ]] && folder=$build
@@ -55,11 +57,18 @@ while IFS=$'\t' read -r platform folder library rid netfile target go; do
     s|^includedir=.*|includedir=${prefix}/include|' "$folder/sharpi.pc" > "$root/lib/pkgconfig/sharpi.pc"
   cp README.md CHANGELOG.md "$root/share/doc/sharpi/"
   licences "$root/share/doc/sharpi"
-  cuda=()
-  ! grep -q '^SHARPI_CUDA:BOOL=ON' "$folder/CMakeCache.txt" || cuda=(--cuda)
-  tools/dist/sbom.py "$platform" "$version" "${library_of[$platform]}" \
-    "$root/share/doc/sharpi/sbom.spdx.json" "${cuda[@]}"
+  tools/dist/sbom.py "$platform" "$version" "${library_of[$platform]}" "$root/share/doc/sharpi/sbom.spdx.json"
   pack "$work/archives" "$name" "$out/$name.tar.gz"
+  [[ -e $folder/bundled/libsharpi-cuda.so ]] || continue
+  name=libsharpi-cuda-$version-$platform root=$work/archives/libsharpi-cuda-$version-$platform
+  cmake --install "$folder" --component PackageCuda --prefix "$root" > /dev/null
+  [[ $platform != linux-* ]] || tools/dist/glibc_floor.sh "$root/lib/libsharpi-cuda.so" > /dev/null
+  mkdir -p "$root/share/doc/sharpi-cuda"
+  cp LICENSE "$root/share/doc/sharpi-cuda/"
+  tools/dist/sbom.py "$platform" "$version" "$root/lib/libsharpi-cuda.so" \
+    "$root/share/doc/sharpi-cuda/sbom.spdx.json" --cuda
+  pack "$work/archives" "$name" "$out/$name.tar.gz"
+  module_of[$platform]=$root/lib/libsharpi-cuda.so
 done < tools/dist/platforms.tsv
 ((${#platforms[@]})) || { echo "no library was built"; exit 1; }
 
@@ -68,7 +77,7 @@ deb() {
   cmake --install "$build" --component "$component" --prefix "$stage/usr" > /dev/null
   mkdir -p "$stage/usr/share/doc/$part"
   cp LICENSE "$stage/usr/share/doc/$part/copyright"
-  ! compgen -G "$stage/usr/lib*/libsharpi.so.*.*" > /dev/null || strip --strip-unneeded "$stage"/usr/lib*/libsharpi.so.*.*
+  find "$stage/usr" -name 'libsharpi*.so*' -type f -exec strip --strip-unneeded {} +
   mkdir -p "$work/cpack-$part"
   cat > "$work/cpack-$part/config.cmake" << CONFIG
 set(SHARPI_PART "$part")
@@ -84,6 +93,7 @@ CONFIG
 }
 if command -v dpkg-shlibdeps > /dev/null && command -v cpack > /dev/null; then
   deb libsharpi1 Runtime ""
+  [[ ! -e $build/lib/libsharpi-cuda.so ]] || deb libsharpi-cuda1 Cuda "libsharpi1 (= $version)"
   deb libsharpi-dev Development "libsharpi1 (= $version), libpcre2-dev, libutf8proc-dev"
 else
   echo "skipped: .deb: it needs cpack and dpkg-dev"
@@ -91,7 +101,7 @@ fi
 
 if python3 -c 'import ensurepip, venv' 2> /dev/null; then
   for platform in "${platforms[@]}"; do
-    tools/wheel.sh "$build" "${library_of[$platform]}" > "$work/log" 2>&1 ||
+    tools/wheel.sh "$build" "${library_of[$platform]}" "${module_of[$platform]:-}" > "$work/log" 2>&1 ||
       echo "skipped: wheel of $platform: $(tail -n 1 "$work/log")"
   done
 else

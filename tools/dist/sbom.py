@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Writes what a packaged library consists of, as SPDX 2.3 JSON: sbom.py PLATFORM VERSION LIBRARY OUT [--cuda]
+--cuda: the library is the module with the CUDA tier.
 
 The library's own name and hash, and everything that was linked into it, with versions as pkg-config and
 the compiler tell them. The same library gives the same file: its time is SOURCE_DATE_EPOCH, or that of the
@@ -29,29 +30,29 @@ def package(name, version, licence, copyright_text, purpose="LIBRARY"):
     }
 
 
-def linked_in(with_cuda):
-    """What the target sharpi_bundled links statically."""
+def linked_in(is_module):
+    """What the target sharpi_bundled links statically, or that of the module."""
     gcc = said(os.environ.get("CC", "gcc"), "-dumpfullversion")
     exception = "GPL-3.0-or-later WITH GCC-exception-3.1"
-    found = [
+    both = [package("libstdcxx", gcc, exception, "Free Software Foundation, Inc."),
+            package("libgcc", gcc, exception, "Free Software Foundation, Inc.")]
+    if is_module:
+        return [*both, package("cudart", "NOASSERTION", "LicenseRef-CUDA-EULA", "NVIDIA Corporation")]
+    return [
         package("PCRE2", said("pkg-config", "--modversion", "libpcre2-8"),
                 "BSD-3-Clause AND BSD-2-Clause", "University of Cambridge; Zoltan Herczeg (sljit)"),
         package("utf8proc", said("pkg-config", "--modversion", "libutf8proc"),
                 "MIT AND Unicode-DFS-2015", "Jan Behrens, Steven G. Johnson and others; Unicode, Inc."),
-        package("libstdcxx", gcc, exception, "Free Software Foundation, Inc."),
-        package("libgcc", gcc, exception, "Free Software Foundation, Inc."),
+        *both,
     ]
-    if with_cuda:
-        found.append(package("cudart", "NOASSERTION", "LicenseRef-CUDA-EULA", "NVIDIA Corporation"))
-    return found
 
 
-def document(platform, version, library, with_cuda):
+def document(platform, version, library, is_module):
     content = library.read_bytes()
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or said("git", "log", "-1", "--format=%ct")
     made = datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc)
     own = package("libsharpi", version, "MIT", "the authors of libsharpi")
-    inner = linked_in(with_cuda)
+    inner = linked_in(is_module)
     file = {
         "SPDXID": "SPDXRef-library", "fileName": f"./lib/{library.name}", "fileTypes": ["BINARY"],
         "checksums": [
@@ -66,7 +67,7 @@ def document(platform, version, library, with_cuda):
     related += [(file["SPDXID"], "STATIC_LINK", p["SPDXID"]) for p in inner]
     made_of = {
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
-        "name": f"libsharpi-{version}-{platform}",
+        "name": f"libsharpi{'-cuda' if is_module else ''}-{version}-{platform}",
         "documentNamespace": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, hashlib.sha256(content).hexdigest())}",
         "creationInfo": {"created": made.strftime("%Y-%m-%dT%H:%M:%SZ"),
                          "creators": ["Tool: libsharpi-sbom.py"]},
@@ -75,7 +76,7 @@ def document(platform, version, library, with_cuda):
         "relationships": [{"spdxElementId": a, "relationshipType": kind, "relatedSpdxElement": b}
                           for a, kind, b in related],
     }
-    if with_cuda:
+    if is_module:
         made_of["hasExtractedLicensingInfos"] = [{
             "licenseId": "LicenseRef-CUDA-EULA", "name": "CUDA Toolkit End User License Agreement",
             "extractedText": "See the CUDA Toolkit's EULA, attachment A."}]

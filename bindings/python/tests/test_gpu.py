@@ -15,7 +15,7 @@ import sharpi
 NAMES = ["tiny-qwen3", "tiny-qwen35", "tiny-gemma4kv"]
 KV = ["f32", "bf16", "q8_0", "q4"]
 REHEARSAL = os.environ.get("SHARPI_TEST_TIER") == "cpu"
-NO_GPU = ("this build has no CUDA tier", "no NVIDIA driver is installed", "the NVIDIA driver sees no device")
+NO_GPU = ("libsharpi-cuda.so is not beside the library", "no NVIDIA driver is installed", "the NVIDIA driver sees no device")
 # How far logits of the two tiers may be from each other. They round rows of a narrow type from sums of
 # another order: twice the most that rounding to this type moved a logit of these models
 # (tests/engine/recorded_codecs.h).

@@ -2,21 +2,24 @@
 # those of the layers below it, and no others. The include root of a layer is a directory of
 # symbolic links to exactly those folders, so a wrong #include does not compile.
 #
-#   sharpi_layer(<name> DIR <folder> SEES <layers...> SOURCES <files...> [LIBS <targets...>] [APART])
+#   sharpi_layer(<name> DIR <folder> SEES <layers...> SOURCES <files...> [LIBS <targets...>]
+#                [OF <layer>] [APART])
 #
-# APART: its objects are no part of the library by themselves; who asks for them links them.
+# OF: a part of that layer, in its folder. APART: its objects are no part of the library by themselves; who asks for
+# them links them.
 function(sharpi_layer name)
-  cmake_parse_arguments(L "APART" "DIR" "SEES;SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(L "APART" "DIR;OF" "SEES;SOURCES;LIBS" ${ARGN})
   set(root "${PROJECT_BINARY_DIR}/layers/${name}")
   file(MAKE_DIRECTORY "${root}")
-  foreach(dep IN ITEMS ${name} LISTS L_SEES)
+  set(own "${name}")
+  if(L_OF)
+    set(own "${L_OF}")
+  endif()
+  foreach(dep IN ITEMS ${own} LISTS L_SEES)
     if(dep STREQUAL "cuda")
       set(from "${PROJECT_SOURCE_DIR}/cuda")
     else()
       set(from "${PROJECT_SOURCE_DIR}/lib/${dep}")
-    endif()
-    if(dep STREQUAL name AND NOT EXISTS "${from}")
-      continue()  # what is compiled apart may lie in the folder of a layer that it sees
     endif()
     file(CREATE_LINK "${from}" "${root}/${dep}" SYMBOLIC)
   endforeach()

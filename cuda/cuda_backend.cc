@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cuda/cuda_model.h"
+#include "cuda/device.h"
 #include "cuda/support.h"
+#include "device/model.h"
 
 namespace sharpi::cuda {
 namespace {
+
+using namespace device;
 
 class CudaBackend final : public Backend, public TierSizer {
  public:
@@ -36,16 +39,16 @@ class CudaBackend final : public Backend, public TierSizer {
     // the plan is used.
     const Status opened = device_->open();
     (void)opened.is_ok();
-    return CudaModel::plan_rows(*device_, spec, placement, model, session);
+    return DeviceModel::plan_rows(*device_, spec, placement, model, session);
   }
   std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model,
                                       const SessionShape& session) const override {
     std::vector<MemoryRow> rows =
-        CudaSession::plan_rows(device_->index(), spec, placement, model, session);
+        DeviceSession::plan_rows(*device_, spec, placement, model, session);
     const uint32_t queries = score_queries(session);
     if (queries == 0) return rows;
-    for (const MemoryRow& r : score_rows(device_->index(), spec, placement,
+    for (const MemoryRow& r : score_rows(*device_, spec, placement,
                                          {session.capacity(model.n_chunk), queries, session.n_ctx,
                                           policy_needs_values(session.policy)})) {
       rows.push_back(r);
@@ -73,15 +76,15 @@ class CudaBackend final : public Backend, public TierSizer {
 
   Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
                                           const LoadProgress& progress) override {
-    SHARPI_TRY_ASSIGN(std::unique_ptr<CudaModel> m,
-                      CudaModel::create(device_, std::move(plan), progress));
+    SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceModel> m,
+                      DeviceModel::create(device_, std::move(plan), progress));
     return std::unique_ptr<TierModel>(std::move(m));
   }
   Result<std::unique_ptr<TierModel>> load_beside(TierModel& lender,
                                                  std::shared_ptr<const Plan> plan) override {
     SHARPI_TRY_ASSIGN(
-        std::unique_ptr<CudaModel> m,
-        CudaModel::create(device_, std::move(plan), nullptr, static_cast<CudaModel*>(&lender)));
+        std::unique_ptr<DeviceModel> m,
+        DeviceModel::create(device_, std::move(plan), nullptr, static_cast<DeviceModel*>(&lender)));
     return std::unique_ptr<TierModel>(std::move(m));
   }
 

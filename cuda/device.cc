@@ -2,10 +2,15 @@
 #include "cuda/device.h"
 
 #include <array>
+#include <new>
 
+#include "cuda/device_kernels.h"
 #include "cuda/driver.h"
 #include "cuda/kernels/device_query.h"
 #include "cuda/kernels/products/cublas_lt.h"
+#include "cuda/pass_kernels.h"
+#include "cuda/queue.h"
+#include "device/kernels.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -45,10 +50,16 @@ bool is_sticky(int native) {
 
 }  // namespace
 
-Device::Device(int ordinal, uint32_t index) : ordinal_(ordinal), index_(index) {}
+Device::Device(int ordinal, uint32_t index)
+    : ordinal_(ordinal), index_(index), kernels_(make_kernels(*this)) {}
 
 Device::Device(uint32_t index, const DeviceProperties& p)
-    : ordinal_(-1), index_(index), profile_(p.profile), total_(p.total_bytes), name_(p.name) {}
+    : ordinal_(-1),
+      index_(index),
+      profile_(p.profile),
+      total_(p.total_bytes),
+      name_(p.name),
+      kernels_(make_kernels(*this)) {}
 
 /// A device that was never opened is left alone: to make it current would create its context.
 Device::~Device() {
@@ -170,6 +181,30 @@ Status Device::admit(uint64_t bytes, const char* what) const {
   }
   live_.fetch_add(bytes, std::memory_order_relaxed);
   return Status::ok();
+}
+
+Result<std::unique_ptr<device::Queue>> Device::create_queue() const {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Stream> s, Stream::create(*this));
+  return std::unique_ptr<device::Queue>(std::move(s));
+}
+
+/// Nobody in the room measures times by them.
+Result<std::unique_ptr<device::Event>> Device::create_event() const {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Event> e, Event::create(*this, cudaEventDisableTiming));
+  return std::unique_ptr<device::Event>(std::move(e));
+}
+
+std::unique_ptr<device::PassKernels> Device::pass_kernels(const ModelShape& model) const {
+  return std::make_unique<CudaPassKernels>(*this, model);
+}
+
+void Device::enter(Scope* scope) const {
+  static_assert(sizeof(DeviceScope) <= kScopeBytes && alignof(DeviceScope) <= alignof(Scope));
+  new (scope->room) DeviceScope(*this);
+}
+
+void Device::leave(Scope* scope) const noexcept {
+  std::launder(reinterpret_cast<DeviceScope*>(scope->room))->~DeviceScope();
 }
 
 std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "cuda/kernels/device_profile.h"
+#include "device/device.h"
 
 struct CUctx_st;
 using CUcontext = CUctx_st*;  // as cuda.h has it
@@ -37,18 +38,18 @@ struct DeviceProperties {
   std::string name;
 };
 
-class Device {
+class Device final : public device::Device {
  public:
   Device(int ordinal, uint32_t index);
   /// A device that is not in this machine, to plan for: it can be asked for sizes and takes
   /// nothing.
   Device(uint32_t index, const DeviceProperties& properties);
-  ~Device();
+  ~Device() override;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  int ordinal() const { return ordinal_; }   // as CUDA counts
-  uint32_t index() const { return index_; }  // as sharpi_device_info() counts
+  int ordinal() const { return ordinal_; }  // as CUDA counts
+  uint32_t index() const override { return index_; }
   /// What every decision reads; another card's where one is pretended (pretend_card()).
   const DeviceProfile& profile() const { return profile_; }
   int capability() const { return profile_.capability; }  // 10 * major + minor
@@ -71,28 +72,28 @@ class Device {
   /// the host (streams may share a queue of the device: of two launches that wait for the host, the
   /// first in the queue might be the last that gets the host's threads). One for all Devices of a
   /// process that are the same device.
-  std::mutex& turn() const;
+  std::mutex& turn() const override;
 
   /// Reads the properties; takes no device memory. kUnsupported: no kernel of this build runs
   /// there.
   Status read_properties();
   /// Opens the device and finds the driver's entry points. Idempotent, any thread.
-  Status open();
+  Status open() override;
 
   /// Ok, or the error with its number, the call's name and, for faults that stay, kDeviceLost.
   Status check(cudaError_t error, const char* call) const;
   /// The same for a Status of a kernel launcher: marks lost devices, names the architecture when
   /// there is no image for it.
-  Status settle(Status status) const;
+  Status settle(Status status) const override;
   /// The primary context, which the runtime uses as well. The first call makes it; it stays until
   /// the process ends, because the runtime keeps it too.
   cudaError_t context(CUcontext* out) const;
   /// A number that the primary context has alone in this process, even behind cudaDeviceReset().
   cudaError_t context_number(uint64_t* out) const;
   /// From now on every call says kDeviceLost.
-  void mark_lost(int native) const { lost_.store(native == 0 ? -1 : native); }
+  void mark_lost(int native) const override { lost_.store(native == 0 ? -1 : native); }
   /// kDeviceLost once a sticky fault was seen.
-  Status usable() const;
+  Status usable() const override;
 
   /// The n-th allocation from now fails as if memory had run out (tests); 0 = none.
   void fail_allocation(uint64_t n) { fail_in_.store(n, std::memory_order_relaxed); }
@@ -102,6 +103,25 @@ class Device {
   Status admit(uint64_t bytes, const char* what) const;
   void retire(uint64_t bytes) const { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
+  // What the room of GPU tiers asks for (device/device.h).
+  uint64_t held_bytes(uint64_t n) const override;
+  uint64_t pinned_held_bytes(uint64_t n) const override;
+  /// 2 to 32 MiB, larger for larger ranges.
+  uint64_t granule_bytes(uint64_t reserved) const override;
+  Result<std::byte*> take(uint64_t bytes, const char* what) const override;
+  void give(std::byte* data, uint64_t bytes) const noexcept override;
+  Result<std::byte*> take_pinned(uint64_t bytes, const char* what) const override;
+  void give_pinned(std::byte* data, uint64_t bytes) const noexcept override;
+  Result<device::Addresses> reserve(uint64_t bytes, uint64_t granule,
+                                    const char* what) const override;
+  void unreserve(const device::Addresses& addresses, uint64_t bytes) const noexcept override;
+  Result<std::unique_ptr<device::Queue>> create_queue() const override;
+  Result<std::unique_ptr<device::Event>> create_event() const override;
+  const device::DeviceKernels& kernels() const override { return *kernels_; }
+  std::unique_ptr<device::PassKernels> pass_kernels(const ModelShape& model) const override;
+  void enter(Scope* scope) const override;
+  void leave(Scope* scope) const noexcept override;
+
  private:
   int ordinal_ = 0;
   uint32_t index_ = 0;
@@ -109,6 +129,7 @@ class Device {
   uint64_t total_ = 0;
   std::string name_;
   DriverMemory driver_;
+  std::unique_ptr<device::DeviceKernels> kernels_;
   std::unique_ptr<CublasLt> cublas_lt_;
   cudaStream_t memory_stream_ = nullptr;
   std::string library_;

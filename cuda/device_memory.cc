@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "cuda/device.h"
 #include "cuda/driver.h"
 #include "os/pages.h"
 
@@ -39,51 +40,43 @@ CUmemAllocationProp properties(const Device& device) {
 
 }  // namespace
 
-uint64_t device_held_bytes(uint64_t n) {
+/// Whole granules from one granule on.
+uint64_t Device::held_bytes(uint64_t n) const {
   return n >= kDeviceGranule ? round_up(n, kDeviceGranule) : round_up(n, 512);
 }
 
-uint64_t pinned_held_bytes(uint64_t n) {
+uint64_t Device::pinned_held_bytes(uint64_t n) const {
   return round_up(n, os::page_size());
 }
 
-Result<DeviceBuffer> DeviceBuffer::allocate(const Device& device, uint64_t bytes,
-                                            const char* what) {
-  DeviceBuffer b;
-  if (bytes == 0) return b;
-  const uint64_t held = device_held_bytes(bytes);
-  SHARPI_TRY(device.admit(held, what));
-  const DeviceScope scope(device);
+Result<std::byte*> Device::take(uint64_t bytes, const char* what) const {
+  const uint64_t held = held_bytes(bytes);
+  SHARPI_TRY(admit(held, what));
+  const DeviceScope scope(*this);
   void* p = nullptr;
   const cudaError_t error = cudaMalloc(&p, held);
   if (error != cudaSuccess) {
-    device.retire(held);
+    retire(held);
     cudaGetLastError();
-    if (error == cudaErrorMemoryAllocation) return no_memory(device, what, held, error);
-    return device.check(error, "cudaMalloc");
+    if (error == cudaErrorMemoryAllocation) return no_memory(*this, what, held, error);
+    return check(error, "cudaMalloc");
   }
-  b.data_ = static_cast<std::byte*>(p);
-  b.bytes_ = bytes;
-  b.device_ = &device;
-  SHARPI_TRY(clear_now(device, p, held));  // before anybody uses it
-  return b;
+  auto* data = static_cast<std::byte*>(p);
+  Status cleared = clear_now(*this, p, held);  // before anybody uses it
+  if (cleared.is_ok()) return data;
+  give(data, bytes);
+  return cleared;
 }
 
-void DeviceBuffer::reset() noexcept {
-  if (data_ == nullptr) return;
-  const DeviceScope scope(*device_);
-  if (cudaFree(data_) != cudaSuccess) cudaGetLastError();  // a lost device frees nothing
-  device_->retire(device_held_bytes(bytes_));
-  data_ = nullptr;
-  bytes_ = 0;
+void Device::give(std::byte* data, uint64_t bytes) const noexcept {
+  const DeviceScope scope(*this);
+  if (cudaFree(data) != cudaSuccess) cudaGetLastError();  // a lost device frees nothing
+  retire(held_bytes(bytes));
 }
 
-Result<PinnedBuffer> PinnedBuffer::allocate(const Device& device, uint64_t bytes,
-                                            const char* what) {
-  PinnedBuffer b;
-  if (bytes == 0) return b;
-  SHARPI_TRY(device.admit(0, what));
-  const DeviceScope scope(device);
+Result<std::byte*> Device::take_pinned(uint64_t bytes, const char* what) const {
+  SHARPI_TRY(admit(0, what));
+  const DeviceScope scope(*this);
   void* p = nullptr;
   const cudaError_t error = cudaHostAlloc(&p, pinned_held_bytes(bytes), cudaHostAllocPortable);
   if (error == cudaErrorMemoryAllocation) {
@@ -92,20 +85,15 @@ Result<PinnedBuffer> PinnedBuffer::allocate(const Device& device, uint64_t bytes
                                 "there is no memory for %s: %llu pinned bytes are needed", what,
                                 static_cast<ull>(bytes));
   }
-  SHARPI_TRY(device.check(error, "cudaHostAlloc"));
-  b.data_ = static_cast<std::byte*>(p);
-  b.bytes_ = bytes;
-  b.device_ = &device;
-  std::fill_n(b.data_, bytes, std::byte{0});
-  return b;
+  SHARPI_TRY(check(error, "cudaHostAlloc"));
+  auto* data = static_cast<std::byte*>(p);
+  std::fill_n(data, bytes, std::byte{0});
+  return data;
 }
 
-void PinnedBuffer::reset() noexcept {
-  if (data_ == nullptr) return;
-  const DeviceScope scope(*device_);
-  if (cudaFreeHost(data_) != cudaSuccess) cudaGetLastError();
-  data_ = nullptr;
-  bytes_ = 0;
+void Device::give_pinned(std::byte* data, uint64_t) const noexcept {
+  const DeviceScope scope(*this);
+  if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
 }
 
 namespace {
@@ -287,94 +275,35 @@ class DeviceGranules final : public GranuleMemory {
 
 }  // namespace
 
-uint64_t DeviceRange::granule_bytes(uint64_t reserved) {
+uint64_t Device::granule_bytes(uint64_t reserved) const {
   uint64_t n = kDeviceGranule;
   while (n < 16 * kDeviceGranule && reserved / n > 128) n *= 2;
   return n;
 }
 
-uint64_t DeviceRange::held_bytes(uint64_t reserved, uint64_t n) {
-  return round_up(n, granule_bytes(reserved));
-}
-
-Result<DeviceRange> DeviceRange::reserve(const Device& device, uint64_t bytes, const char* what) {
-  DeviceRange r;
-  if (bytes == 0) return r;
-  SHARPI_TRY(device.admit(0, what));
-  const DeviceScope scope(device);
-  r.device_ = &device;
-  r.what_ = what;
-  const uint64_t granule = granule_bytes(bytes), reserved = round_up(bytes, granule);
+Result<device::Addresses> Device::reserve(uint64_t bytes, uint64_t granule,
+                                          const char* what) const {
+  SHARPI_TRY(admit(0, what));
+  const DeviceScope scope(*this);
   CUdeviceptr address = 0;
-  const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(device.driver().reserve)(
-      &address, reserved, kDeviceGranule, 0, 0);
+  const CUresult got = entry<PFN_cuMemAddressReserve_v10020>(driver().reserve)(
+      &address, bytes, kDeviceGranule, 0, 0);
   if (got != CUDA_SUCCESS) {
-    return device.settle(Status::native_error(
+    return settle(Status::native_error(
         got == CUDA_ERROR_OUT_OF_MEMORY ? Code::kOutOfMemory : Code::kDevice, got,
         "there is no address space for %s: cuMemAddressReserve failed for %llu bytes", what,
-        static_cast<ull>(reserved)));
+        static_cast<ull>(bytes)));
   }
-  r.address_ = address;
-  r.reserved_ = reserved;
-  r.granules_ = std::make_unique<GranuleRange>(
-      std::make_unique<DeviceGranules>(GranuleDriver(device, granule, what), address,
-                                       reserved / granule),
-      granule);
-  return r;
+  device::Addresses out;
+  out.data = reinterpret_cast<std::byte*>(address);
+  out.memory = std::make_unique<DeviceGranules>(GranuleDriver(*this, granule, what), address,
+                                                bytes / granule);
+  return out;
 }
 
-Status DeviceRange::commit(uint64_t bytes) {
-  if (bytes <= committed()) return Status::ok();
-  if (bytes > reserved_) {
-    return Status::error(Code::kInternal, "%llu bytes of %s exceed the range of %llu",
-                         static_cast<ull>(bytes), what_, static_cast<ull>(reserved_));
-  }
-  const DeviceScope scope(*device_);
-  return granules_->commit(bytes);
-}
-
-void DeviceRange::decommit(uint64_t bytes) noexcept {
-  if (granules_ == nullptr) return;
-  const DeviceScope scope(*device_);
-  granules_->decommit(bytes);
-}
-
-void DeviceRange::reset() noexcept {
-  if (address_ == 0) return;
-  decommit(0);
-  granules_.reset();
-  entry<PFN_cuMemAddressFree_v10020>(device_->driver().unreserve)(address_, reserved_);
-  address_ = reserved_ = 0;
-}
-
-Status DeviceRange::make_shared(uint64_t bytes, const std::function<void(uint64_t)>& on_free) {
-  return granules_ == nullptr ? Status::ok() : granules_->make_shared(bytes, on_free);
-}
-
-Status DeviceRange::share_from(const DeviceRange& other, uint64_t bytes) {
-  if (granules_ == nullptr || other.granules_ == nullptr) return Status::ok();
-  SHARPI_TRY(device_->usable());
-  const DeviceScope scope(*device_);
-  return granules_->share_from(*other.granules_, bytes);
-}
-
-uint64_t DeviceRange::own_bytes_of(uint64_t from) const {
-  return granules_ == nullptr ? 0 : granules_->own_bytes_of(from);
-}
-
-Status DeviceRange::own(uint64_t from, uint64_t live) {
-  if (granules_ == nullptr) return Status::ok();
-  SHARPI_TRY(device_->usable());
-  const DeviceScope scope(*device_);
-  return granules_->own(from, live);
-}
-
-void DeviceRange::swap(DeviceRange& o) noexcept {
-  std::swap(address_, o.address_);
-  std::swap(reserved_, o.reserved_);
-  granules_.swap(o.granules_);
-  std::swap(device_, o.device_);
-  std::swap(what_, o.what_);
+void Device::unreserve(const device::Addresses& addresses, uint64_t bytes) const noexcept {
+  entry<PFN_cuMemAddressFree_v10020>(driver().unreserve)(
+      reinterpret_cast<CUdeviceptr>(addresses.data), bytes);
 }
 
 }  // namespace sharpi::cuda

@@ -20,7 +20,7 @@ Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
   rows.to_ring = own_ring && p.single_rows && !p.transient;
   if (own_ring && !rows.to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
   if (rows.to_ring) p.writes_rings();
-  return launch_qkv(rows, p.config.pdl, p.ws.raw_stream());
+  return launch_qkv(rows, s_.of(p).pdl, raw_stream(p));
 }
 
 QkvParams MixerLaunches::describe_rows(Pass& p, uint32_t layer) const {
@@ -77,7 +77,7 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
   t.may_wait = m_.fuses(p.n_rows()) && m_.blocks_meet;
-  return launch_attention(p.config, t, p.ws.raw_stream());
+  return launch_attention(s_.of(p), t, raw_stream(p));
 }
 
 Status MixerLaunches::flush_ring(Pass& p) const {
@@ -86,7 +86,7 @@ Status MixerLaunches::flush_ring(Pass& p) const {
   p.ws.pending_ring = -1;
   if (p.transient) return Status::ok();
   p.writes_rings();
-  return launch_ring_flush({p.batch, kv_layer(p, layer)}, p.config.pdl, p.ws.raw_stream());
+  return launch_ring_flush({p.batch, kv_layer(p, layer)}, s_.of(p).pdl, raw_stream(p));
 }
 
 /// What follows from the layer; rows and sequences are missing.
@@ -111,10 +111,10 @@ DeltaNetParams MixerLaunches::delta_params(uint32_t layer) const {
   return t;
 }
 
-Status MixerLaunches::replay(const CudaSession& session, uint32_t layer) const {
+Status MixerLaunches::replay(const DeviceSession& session, uint32_t layer) const {
   DeltaNetParams t = delta_params(layer);
   t.sequence = pending_sequence(session);
-  return m_.device->settle(launch_delta_replay(m_.config, t, m_.stream.get()));
+  return s_.device.settle(launch_delta_replay(s_.step, t, stream_of(*m_.stream)));
 }
 
 Status MixerLaunches::delta_net(Pass& p, uint32_t layer) const {
@@ -137,7 +137,7 @@ Status MixerLaunches::delta_net(Pass& p, uint32_t layer) const {
   t.out = p.ws.get(Buf::kMix);
   t.workspace = p.ws.get<std::byte>(Buf::kKernel);
   t.workspace_bytes = p.ws.size(Buf::kKernel);
-  return launch_delta_net(p.config, t, p.ws.raw_stream());
+  return launch_delta_net(s_.of(p), t, raw_stream(p));
 }
 
 }  // namespace sharpi::cuda

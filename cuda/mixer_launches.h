@@ -3,16 +3,17 @@
 // shared KV) and the gated delta net. Thread rule: as the pass.
 #pragma once
 
-#include "cuda/cuda_session.h"
 #include "cuda/kernels/attention/qkv.h"
 #include "cuda/kernels/delta/delta_net.h"
-#include "cuda/loaded_model.h"
+#include "cuda/settings.h"
+#include "device/loaded_model.h"
+#include "device/session.h"
 
 namespace sharpi::cuda {
 
 class MixerLaunches {
  public:
-  explicit MixerLaunches(const LoadedModel& model) : m_(model) {}
+  MixerLaunches(const LoadedModel& model, const Settings& settings) : m_(model), s_(settings) {}
   /// Queries, keys and values of a layer: norms, RoPE, to where they are kept.
   Status store_rows(Pass& p, uint32_t layer) const;
   Status attend(Pass& p, uint32_t layer) const;
@@ -21,7 +22,7 @@ class MixerLaunches {
   Status delta_net(Pass& p, uint32_t layer) const;
   /// Applies the rows that a session has accepted since its committed state, and leaves the result
   /// in its working state.
-  Status replay(const CudaSession& session, uint32_t layer) const;
+  Status replay(const DeviceSession& session, uint32_t layer) const;
 
  private:
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
@@ -29,6 +30,7 @@ class MixerLaunches {
   DeltaNetParams delta_params(uint32_t layer) const;
 
   const LoadedModel& m_;
+  const Settings& s_;
 };
 
 }  // namespace sharpi::cuda

@@ -33,17 +33,17 @@ void add_delta(const KernelConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
 }
 
 /// Whether one row's router and experts go in one launch.
-bool takes_moe_step(const LoadedModel& model, uint32_t layer) {
+bool takes_moe_step(const LoadedModel& model, const KernelConfig& config, uint32_t layer) {
   const LayerSpec& l = model.spec().layers[layer];
   const bool add = !l.ffn_post_norm;
   const PaperBinding paper(model.spec(), 1, model.workspace_layout.size_of(Buf::kMoeSync));
   const MoeStepParams step = paper.moe_step(layer, add ? Buf::kX : Buf::kY, add, nullptr, nullptr);
-  return (add || l.ffn.d_shared == 0) && moe_step_takes(model.config, step);
+  return (add || l.ffn.d_shared == 0) && moe_step_takes(config, step);
 }
 
 }  // namespace
 
-std::string block_paths(const LoadedModel& model) {
+std::string block_paths(const LoadedModel& model, const KernelConfig& config) {
   KernelPaths out;
   const uint32_t most = model.plan->model.max_rows();
   each_block(model.spec(), model.plan->placement, [&](const Block& block, TierId tier) {
@@ -51,27 +51,26 @@ std::string block_paths(const LoadedModel& model) {
     const bool here = tier == TierId::kCuda;
     const bool experts = block.kind == BlockKind::kExperts;
     for (const TensorRef& w : block_products(model.spec(), block)) {
-      const DeviceMatrix m = model.matrix(w);  // also of blocks that stream
-      if (m && !experts) add_product(model.config, m, most, &out);
+      const DeviceMatrix m = matrix_at(model, w);  // also of blocks that stream
+      if (m && !experts) add_product(config, m, most, &out);
     }
     const bool slots = experts && model.parts_experts(block.layer) && model.uses_slots(1);
     if ((here && experts) || slots) {
-      const bool at_once = here && takes_moe_step(model, block.layer);
-      const std::string many = std::string("grouped ") + moe_path(model.config, most);
-      out.add(slots ? "experts in slots" : "experts",
-              at_once ? "one launch" : moe_path(model.config, 1),
+      const bool at_once = here && takes_moe_step(model, config, block.layer);
+      const std::string many = std::string("grouped ") + moe_path(config, most);
+      out.add(slots ? "experts in slots" : "experts", at_once ? "one launch" : moe_path(config, 1),
               here || model.uses_slots(most) ? many : "none");
     }
     if (!here || block.kind != BlockKind::kMixer) return;
     switch (l.mixer) {
       case MixerKind::kGatedDeltaNet:
-        return add_delta(model.config, l.delta, &out);
+        return add_delta(config, l.delta, &out);
       case MixerKind::kAttention:
         break;
     }
     const int32_t source = l.attention.kv_source;
     const uint32_t owner = source < 0 ? block.layer : static_cast<uint32_t>(source);
-    add_attention(model.config, model.format(0).layers[owner], &out);
+    add_attention(config, model.format(0).layers[owner], &out);
   });
   return out.text();
 }

@@ -5,10 +5,10 @@
 
 #include <string>
 
-#include "cuda/loaded_model.h"
+#include "cuda/settings.h"
 
 namespace sharpi::cuda {
 
-std::string block_paths(const LoadedModel& model);
+std::string block_paths(const LoadedModel& model, const KernelConfig& config);
 
 }  // namespace sharpi::cuda

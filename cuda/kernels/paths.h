@@ -5,10 +5,14 @@
 
 #include <cstdint>
 
+namespace sharpi::device {
+struct KvLayer;
+}
+
 namespace sharpi::cuda {
 
 struct DeltaNetShape;
-struct KvLayer;
+using device::KvLayer;
 struct KernelConfig;
 
 /// The kernels of launch_moe with n_rows rows.

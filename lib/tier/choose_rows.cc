@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Choosing rows in host memory, for tiers that only score: the sums, and their order, are those of
-// cuda/cuda_choose.cc, so a split model keeps the rows that either tier alone would keep.
+// device/choosing.cc, so a split model keeps the rows that either tier alone would keep.
 #include <algorithm>
 
 #include "kv/ledger.h"

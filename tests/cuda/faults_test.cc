@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "cuda/device_memory.h"
 #include "cuda/one_device.h"
+#include "device/memory.h"
 #include "engine/engine_case.h"
 #include "engine/session.h"
 
@@ -97,9 +97,9 @@ TEST_F(Faults, MemoryThatRunsOutAtAnyRequestLeavesNothing) {
 
 TEST_F(Faults, ARangeGrowsAndShrinksByWholeHandles) {
   constexpr uint64_t kMiB = 1ull << 20;
-  auto made = cuda::DeviceRange::reserve(*g_device, 40 * kMiB, "rows");
+  auto made = device::DeviceRange::reserve(*g_device, 40 * kMiB, "rows");
   ASSERT_TRUE(made.is_ok()) << made.status().text();
-  cuda::DeviceRange range = made.take();
+  device::DeviceRange range = made.take();
   ASSERT_TRUE(range.commit(5 * kMiB).is_ok());
   EXPECT_EQ(range.committed(), 6 * kMiB);
   g_device->fail_allocation(3);  // the third of five granules
@@ -119,15 +119,15 @@ TEST_F(Faults, ARangeGrowsAndShrinksByWholeHandles) {
 TEST_F(Faults, RangesShareGranulesAndTakeTheirOwnAtTheSameAddress) {
   constexpr uint64_t kMiB = 1ull << 20;
   const auto range_of = [](uint64_t bytes) {
-    auto made = cuda::DeviceRange::reserve(*g_device, bytes, "rows");
+    auto made = device::DeviceRange::reserve(*g_device, bytes, "rows");
     EXPECT_TRUE(made.is_ok()) << made.status().text();
     return made.take();
   };
-  const auto fill = [](const cuda::DeviceRange& r, uint64_t from, uint64_t to, int value) {
+  const auto fill = [](const device::DeviceRange& r, uint64_t from, uint64_t to, int value) {
     EXPECT_EQ(cudaMemset(r.data() + from, value, to - from), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   };
-  const auto expect = [](const cuda::DeviceRange& r, uint64_t from, uint64_t to, int value) {
+  const auto expect = [](const device::DeviceRange& r, uint64_t from, uint64_t to, int value) {
     std::vector<unsigned char> there(to - from);
     ASSERT_EQ(cudaMemcpy(there.data(), r.data() + from, to - from, cudaMemcpyDeviceToHost),
               cudaSuccess);
@@ -137,7 +137,7 @@ TEST_F(Faults, RangesShareGranulesAndTakeTheirOwnAtTheSameAddress) {
   uint64_t freed = 0;
   const auto on_free = [&](uint64_t bytes) { freed += bytes; };
   {
-    cuda::DeviceRange a = range_of(12 * kMiB), b = range_of(12 * kMiB), c = range_of(12 * kMiB);
+    device::DeviceRange a = range_of(12 * kMiB), b = range_of(12 * kMiB), c = range_of(12 * kMiB);
     ASSERT_TRUE(a.commit(8 * kMiB).is_ok());
     fill(a, 0, 8 * kMiB, 11);
     ASSERT_TRUE(a.make_shared(7 * kMiB, on_free).is_ok());

@@ -11,22 +11,13 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "device/kernel_params.h"
 #include "kv/kv_view.h"
 
 namespace sharpi::cuda {
 
-/// One column of bytes of a layer's K or V rows: row i takes bytes [offset, offset + bytes) of row
-/// keep[i], for all i < n_keep. Whole rows: one job for K, one for V. Per-head keep sets: one job
-/// per head, and for q8_0 two (values at head * head_dim, scales at n_elements + head * head_dim /
-/// 16, head_dim / 16 bytes). Jobs of one launch must not overlap in bytes.
-struct KvMoveJob {
-  std::byte* rows = nullptr;       // address of row 0
-  const uint32_t* keep = nullptr;  // device, ascending: keep[i] >= i
-  uint64_t block_stride = 0;
-  uint32_t row_bytes = 0;
-  uint32_t offset = 0, bytes = 0;
-  uint32_t n_keep = 0;
-};
+using device::KvMoveJob;
+
 /// `jobs` in device memory; max_bytes = the largest `bytes` among them.
 Status launch_kv_move(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
                       cudaStream_t stream);

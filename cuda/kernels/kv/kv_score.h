@@ -13,29 +13,13 @@
 #include "cuda/kernels/device_profile.h"
 #include "cuda/kernels/products/weight_layout.h"
 #include "cuda/kernels/stream_handle.h"
+#include "device/kernel_params.h"
 #include "kv/kv_view.h"
 
 namespace sharpi::cuda {
 
-/// One layer that reads the rows (the owner, then each layer that shares them: `add`).
-struct ScoreParams {
-  KvView kv;  // device addresses
-  uint32_t n_slots = 0;
-  /// Query i: row (first_query + i) % query_rows of [query_rows][n_heads * head_dim]; aligned
-  /// to 16.
-  const float* queries = nullptr;
-  uint32_t query_rows = 0;
-  uint64_t first_query = 0;
-  uint32_t n_queries = 0, n_heads = 0;
-  float scale = 0.0f;
-  const uint32_t* visible = nullptr;  // device, [kv heads][n_queries]: a query sees [0, visible)
-  const float* weight = nullptr;      // device, [n_queries]: factors of terms in max; nullptr = 1
-  bool add = false;                   // sum += and max = max(max, .) instead of writing
-  float* sum = nullptr;               // [kv heads][n_slots]
-  float* max = nullptr;               // [kv heads][n_slots]
-  std::byte* workspace = nullptr;     // score_workspace_bytes(), aligned to 256
-  uint64_t workspace_bytes = 0;
-};
+using device::ScoreParams;
+
 uint64_t score_workspace_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim);
 Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStream_t stream);

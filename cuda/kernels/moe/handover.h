@@ -11,14 +11,11 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "device/kernel_params.h"
 
 namespace sharpi::cuda {
 
-/// The counters of one workspace, in device memory.
-struct HandoverState {
-  uint32_t sent = 0;   // requests so far
-  uint32_t waits = 0;  // the last one wants an answer
-};
+using device::HandoverState;
 
 struct SendExpertsParams {
   const float* x = nullptr;  // [n_rows][n_embd]

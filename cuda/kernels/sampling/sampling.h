@@ -13,15 +13,11 @@
 
 #include "base/status.h"
 #include "cuda/kernels/sampling/sampling_plan.h"
+#include "device/kernel_params.h"
 
 namespace sharpi::cuda {
 
-/// Tokens that may be chosen: bit t % 32 of word t / 32. Others, those behind the last word among
-/// them, count as -inf, and their value comes out as -inf. Null: all may be chosen.
-struct AllowedTokens {
-  const uint32_t* words = nullptr;
-  uint32_t n_words = 0;
-};
+using device::AllowedTokens;
 
 struct ArgmaxParams {
   const float* logits = nullptr;  // [n_rows][stride]

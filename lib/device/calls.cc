@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: MIT
+#include "device/calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/no_throw.h"
+
+namespace sharpi::device {
+namespace {
+
+DeviceSession* session_of(const SequenceRows& q) {
+  return static_cast<DeviceSession*>(q.session);
+}
+
+/// Where a sequence's rows are and will go: an entry for each layer that owns some, in order, as
+/// make_format() counts them. Layers of one group lie in one range and may hold different counts.
+Status fill_layers(const SequenceRows& q, BatchGroup* to) {
+  const DeviceSession* own = session_of(q);
+  const KvLayout& layout = own->layout();
+  for (uint32_t l = 0; l < layout.group_of_layer.size(); ++l) {
+    const int32_t g = layout.group_of_layer[l];
+    if (g < 0) continue;
+    const KvGroup& group = layout.groups[static_cast<size_t>(g)];
+    to->base = own->group_base(static_cast<uint32_t>(g));
+    to->ring_slots = group.ring_slots;
+    to->n_slots = 0;
+    if (!group.ring) {
+      SHARPI_TRY_ASSIGN(to->n_slots, own->append_slot(l, *q.ledger, q.n_rows));
+    }
+    ++to;
+  }
+  return Status::ok();
+}
+
+Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, BatchTable t) {
+  const SequenceRows& q = rows.sequences[s];
+  const DeviceSession* own = session_of(q);
+  BatchSequence out;
+  out.first_row = q.first_row;
+  out.n_rows = q.n_rows;
+  out.position = q.position;
+  out.chunk_block = chunk_block;
+  out.flags = (rows.no_context ? kSequenceNoContext : 0u) |
+              (rows.capture == Capture::kRing ? kSequenceQueryRing : 0u) |
+              (q.drafted ? kSequenceDrafted : 0u);
+  if (own->checkpoint_bytes() != 0) {
+    const BatchSequence state = pending_sequence(*own);
+    out.state_in = state.state_in;
+    out.state_out = state.state_out;
+    out.n_pending = state.n_pending;
+    out.kept = state.kept;
+    out.kept_rows = state.kept_rows;
+    if (q.drafted) out.keep = own->draft_plane(0, true);
+  }
+  out.query_rows = own->query_rows(rows.capture);
+  out.queries = out.query_rows == 0 ? nullptr : own->query_base(rows.capture);
+  t.sequences[s] = out;
+  for (uint32_t i = 0; i < q.n_rows; ++i) t.rows[q.first_row + i] = {s, i, q.position + i};
+  return fill_layers(q, t.groups + uint64_t{s} * t.n_groups);
+}
+
+bool has_head(const Segment& segment) {
+  return segment.blocks.back().kind == BlockKind::kHead;
+}
+
+/// The head's rows of logits are about to change, or have changed.
+bool changes_logits(const Segment& segment, const Submission& rows) {
+  return has_head(segment) && !rows.transient;
+}
+
+bool wants_hidden(const Submission& rows) {
+  return std::any_of(rows.sequences.begin(), rows.sequences.end(),
+                     [](const SequenceRows& q) { return q.hidden != nullptr; });
+}
+
+/// From begin() to the end of a call's last kernel.
+struct SlotUse {
+  ExpertSlots* of = nullptr;
+  bool step = true;
+  ~SlotUse() {
+    if (of != nullptr) of->end(step);
+  }
+};
+
+/// A call that ends otherwise than it should: nothing of it runs on, and the rows of its chunk
+/// reach no ring later.
+struct Abandon {
+  DeviceWorkspace* ws;
+  ~Abandon() {
+    if (ws == nullptr) return;
+    ws->pending_ring = -1;
+    const Status ended = ws->queue().wait();
+    (void)ended.is_ok();  // whatever ended the call is what is said
+  }
+};
+
+}  // namespace
+
+/// Kernels whose blocks meet are of few rows; only recorded steps wait for the host.
+bool Calls::takes_turn(const Segment& segment, const Submission& rows) const {
+  if (m_.fuses(rows.n_rows) && m_.blocks_meet) return true;
+  return rows.n_rows == rows.sequences.size() && m_.asks_for_experts(segment);
+}
+
+Status Calls::run(const Segment& segment, const Submission& rows, Workspace& workspace) const {
+  auto& ws = static_cast<DeviceWorkspace&>(workspace);
+  SHARPI_TRY(m_.device->usable());
+  if (rows.sequences.size() > kMaxSequences || rows.sequences.size() > m_.plan->model.max_batch ||
+      rows.n_rows > ws.layout().max_rows) {
+    return Status::error(Code::kInternal, "a call cannot read %u rows of %zu sequences at once",
+                         rows.n_rows, rows.sequences.size());
+  }
+  const DeviceScope scope(*m_.device);
+  std::unique_lock<std::mutex> turn(m_.device->turn(), std::defer_lock);
+  if (takes_turn(segment, rows)) turn.lock();
+  SlotUse slots;
+  if (m_.asks_for_experts(segment)) {
+    if (ws.experts.host == nullptr)
+      return Status::error(Code::kInternal, "the workspace has no host for experts");
+    SHARPI_TRY(m_.experts->begin(ws.queue()));
+    slots.of = m_.experts.get();
+  } else if (segment.streamed && m_.experts != nullptr) {
+    SHARPI_TRY(m_.experts->begin(ws.queue()));  // what has a slot is copied from it
+    slots.of = m_.experts.get();
+    slots.step = false;
+  }
+  Abandon thrown{&ws};
+  const bool logits = changes_logits(segment, rows);
+  for (const SequenceRows& q : rows.sequences) {
+    if (logits) session_of(q)->forget_best();
+  }
+  Status done = segment.streamed ? compute_streamed(segment, rows, ws) : compute(segment, rows, ws);
+  if (done.is_ok() && logits) done = send_best(rows, ws);
+  thrown.ws = nullptr;
+  if (done.is_ok()) {
+    if (rows.meanwhile != nullptr) rows.meanwhile->run();
+    SHARPI_TRY(ws.queue().wait());
+    SHARPI_TRY(m_.device->usable());  // it may have been lost meanwhile
+    for (const SequenceRows& q : rows.sequences) {
+      if (logits) session_of(q)->best_arrived();
+    }
+    hand_out_hidden(segment, rows, ws);
+    return Status::ok();
+  }
+  ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
+  const Status drained = ws.queue().wait();  // nothing runs on when the call returns
+  return drained.code() == Code::kDeviceLost ? drained : m_.device->settle(done);
+}
+
+Status Calls::compute_streamed(const Segment& segment, const Submission& rows,
+                               DeviceWorkspace& ws) const {
+  const auto turn = m_.stream_weights->turn();
+  const Status done = no_throw([&] { return compute(segment, rows, ws); });
+  // The staging area belongs to the next call once nothing of this one is under way.
+  const Status computed = ws.queue().wait(), sent = m_.stream_weights->drain();
+  SHARPI_TRY(done);
+  SHARPI_TRY(computed);
+  return sent;
+}
+
+/// The pass of a submission over a segment, made or replayed.
+Status Calls::compute(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const {
+  const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
+  const Rows r = rows_of(segment, rows, ws);
+  const bool keeps = has_head(segment) && wants_hidden(rows);
+  if (keeps && !m_.leaves_hidden) {
+    return Status::error(Code::kInternal, "hidden rows of a model without an MTP block");
+  }
+  Pass p = make_pass(segment, ws, format, r);
+  p.rows = &rows;
+  p.transient = rows.transient;
+  if (!r.step) p.keeps_hidden = keeps;  // a recorded step serves all sessions
+  if (p.brings_table) {
+    ws.pending_ring = -1;  // of a call that another tier ended
+    SHARPI_TRY(fill_table(rows, ws));
+  }
+  if (p.per_layer) fill_ple(rows, ws);
+  if (!r.step) return run_segment(segment, p);
+  if (rows.cancel != nullptr && rows.cancel->load(std::memory_order_relaxed) &&
+      !m_.spec().has_window()) {
+    return Status::error(Code::kCancelled, "the call was cancelled");
+  }
+  return run_step(segment, p, format);
+}
+
+/// Of a submission; lists the rows that its logits are wanted of.
+Calls::Rows Calls::rows_of(const Segment& segment, const Submission& rows,
+                           DeviceWorkspace& ws) const {
+  Rows r;
+  r.n = rows.n_rows;
+  r.n_sequences = static_cast<uint32_t>(rows.sequences.size());
+  r.in = rows.hidden_in;
+  r.out = rows.hidden_out;
+  r.drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
+                          [](const SequenceRows& q) { return q.drafted; });
+  if (m_.plan->placement.head == TierId::kCuda) fill_head_rows(rows, ws, &r);
+  r.step = is_step(segment, rows, r, ws);
+  return r;
+}
+
+/// Whether only the table tells this call from the one that was recorded: a row of each session, or
+/// a token and drafts of one, with logits of every row where the head is.
+bool Calls::is_step(const Segment& segment, const Submission& rows, const Rows& r,
+                    const DeviceWorkspace& ws) const {
+  if (segment.streamed || rows.transient || rows.no_context) return false;
+  if (rows.capture != Capture::kRing) return false;
+  const bool own_rows =
+      (r.in == nullptr || r.in == ws.handover()) && (r.out == nullptr || r.out == ws.handover());
+  const bool all_logits = !has_head(segment) || r.n_head == r.n;
+  if (!own_rows || !all_logits) return false;
+  if (r.one_each()) return !has_head(segment) || r.in_order;
+  return r.drafted && r.n_sequences == 1 && records_drafts(segment);
+}
+
+/// Whether verifications are recorded. Experts that the host computes are asked for row by row in a
+/// recorded step, many at once otherwise; and a ring's rows that wait for the next segment are
+/// remembered by the host.
+bool Calls::records_drafts(const Segment& segment) const {
+  const auto here = std::count_if(m_.segments.begin(), m_.segments.end(),
+                                  [](const Segment& s) { return s.tier == TierId::kCuda; });
+  return !m_.asks_for_experts(segment) && (here == 1 || !m_.spec().has_window());
+}
+
+/// Of rows that belong to no session yet, and of all that follows from where the segment stands.
+Pass Calls::make_pass(const Segment& segment, DeviceWorkspace& ws, uint32_t format,
+                      const Rows& r) const {
+  const Block& first = segment.blocks.front();
+  Pass p{m_, nullptr, ws, m_.format(format)};
+  p.step = r.step;
+  p.batch = Batch{ws.batch(), r.n, r.n_sequences};
+  p.n_head_rows = r.n_head;
+  p.head_rows_in_order = r.in_order;
+  p.single_rows = r.one_each();
+  p.drafted = r.drafted;
+  p.fuses = r.step && m_.fuses(r.n);
+  p.keeps_hidden = has_head(segment) && m_.leaves_hidden;
+  p.brings_table = segment.first_here;
+  p.streamed = segment.streamed;
+  p.per_layer = m_.spec().d_ple != 0 && (first.kind == BlockKind::kEmbedding ||
+                                         (first.kind == BlockKind::kMixer && first.layer == 0));
+  p.hidden_in = r.in;
+  p.hidden_out = r.out;
+  return p;
+}
+
+void Calls::fill_head_rows(const Submission& rows, DeviceWorkspace& ws, Rows* r) const {
+  if (rows.transient) return;
+  uint32_t& n = r->n_head;
+  uint32_t* ids = ws.host_head_rows();
+  float** to = ws.host_logits();
+  // The wanted rows. Sessions' logit rows are newest first within each sequence, and so are these,
+  // but those of drafts: in the order of the call they go through the head as they are.
+  for (const SequenceRows& q : rows.sequences) {
+    float* newest = session_of(q)->logits() + uint64_t{q.last_logit_row} * m_.spec().n_vocab;
+    for (uint32_t back = 0; back < q.n_rows - q.first_logit_row; ++back) {
+      const uint32_t i = q.drafted ? q.first_logit_row + back : q.n_rows - 1 - back;
+      r->in_order = r->in_order && q.first_row + i == n;
+      ids[n] = q.first_row + i;
+      to[n] = newest + uint64_t{q.n_rows - 1 - i} * m_.spec().n_vocab;
+      ++n;
+    }
+  }
+}
+
+void Calls::fill_ple(const Submission& rows, DeviceWorkspace& ws) const {
+  const uint64_t bytes = ws.layout().ple_row_bytes;
+  if (bytes == 0) return;
+  const std::byte* table = m_.spec().ple_embd.tensor->data;
+  for (uint32_t r = 0; r < rows.n_rows; ++r) {
+    std::memcpy(ws.host_ple() + r * bytes, table + static_cast<uint64_t>(rows.tokens[r]) * bytes,
+                bytes);
+  }
+}
+
+Status Calls::fill_table(const Submission& rows, DeviceWorkspace& ws) const {
+  std::copy_n(rows.tokens, rows.n_rows, ws.host_tokens());
+  uint32_t block = 0;
+  for (uint32_t s = 0; s < rows.sequences.size(); ++s) {
+    SHARPI_TRY(fill_sequence(rows, s, block, ws.host_batch()));
+    block += static_cast<uint32_t>(div_up(rows.sequences[s].n_rows, kKvBlockSlots));
+  }
+  return Status::ok();
+}
+
+Status Calls::upload(Pass& p) const {
+  DeviceWorkspace& ws = p.ws;
+  if (p.brings_table) {
+    SHARPI_TRY(ws.queue().copy(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
+                               ws.layout().table.upload_bytes(p.n_rows()), Way::kToDevice,
+                               "upload of the call table"));
+  }
+  if (p.hidden_in != nullptr) {
+    SHARPI_TRY(ws.queue().copy(ws.get(Buf::kX), p.hidden_in,
+                               uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
+                               Way::kToDevice, "upload of hidden rows"));
+    if (m_.spec().pair.table_on_host) {
+      const float* embedded = ws.handover() + uint64_t{ws.layout().max_rows} * m_.spec().n_embd;
+      SHARPI_TRY(ws.queue().copy(ws.get(Buf::kY), embedded,
+                                 uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
+                                 Way::kToDevice, "upload of embeddings"));
+    }
+  }
+  const uint64_t ple = p.per_layer ? p.n_rows() * ws.layout().ple_row_bytes : 0;
+  if (ple == 0) return Status::ok();
+  return ws.queue().copy(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple, Way::kToDevice,
+                         "upload of per-layer embeddings");
+}
+
+/// Everything of a segment that goes to the stream, captured or not.
+Status Calls::run_segment(const Segment& segment, Pass& p) const {
+  SHARPI_TRY(upload(p));
+  SHARPI_TRY(forward_.run(segment, p));
+  float* to = p.keeps_hidden ? p.ws.handover() : p.hidden_out;
+  if (to == nullptr) return Status::ok();
+  return p.ws.queue().copy(to, p.ws.get(p.keeps_hidden ? Buf::kY : Buf::kX),
+                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float), Way::kToHost,
+                           "hidden rows on their way out");
+}
+
+/// What the sessions' draws are likely to ask for: behind the pass on the stream, so that a draw
+/// need not go to the device.
+Status Calls::send_best(const Submission& rows, const DeviceWorkspace& ws) const {
+  for (const SequenceRows& q : rows.sequences) {
+    if (q.n_best == 0 || q.last_logit_row != 0) continue;
+    SHARPI_TRY(session_of(q)->send_best(q.n_rows - q.first_logit_row, q.n_best, ws.queue()));
+  }
+  return Status::ok();
+}
+
+/// Those that the head has read, from where its segment left them to whoever wants them.
+void Calls::hand_out_hidden(const Segment& segment, const Submission& rows,
+                            DeviceWorkspace& ws) const {
+  if (!has_head(segment)) return;
+  const uint64_t e = m_.spec().n_embd;
+  for (const SequenceRows& q : rows.sequences) {
+    if (q.hidden == nullptr) continue;
+    const float* from = ws.handover() + (q.first_row + q.first_hidden_row) * e;
+    std::copy_n(from, (q.n_rows - q.first_hidden_row) * e, q.hidden);
+  }
+}
+
+/// Recorded steps of one format and segment: a row each of 1 to max_batch sessions, and behind them
+/// 1 to n_draft drafts behind a token of one.
+size_t Calls::step_kinds() const {
+  return m_.plan->model.max_batch + m_.plan->session.n_draft;
+}
+
+size_t Calls::step_index(const Segment& segment, const Pass& p, uint32_t format) const {
+  const size_t drafts = m_.plan->model.max_batch + size_t{p.n_rows()} - 2;
+  const size_t kind = p.single_rows ? p.n_rows() - 1 : drafts;
+  return (size_t{format} * m_.segments.size() + segment.index) * step_kinds() + kind;
+}
+
+Status Calls::run_step(const Segment& segment, Pass& p, uint32_t format) const {
+  const size_t at = step_index(segment, p, format);
+  if (at >= p.ws.recordings.size()) p.ws.recordings.resize(at + 1);
+  std::unique_ptr<Recording>& step = p.ws.recordings[at];
+  if (step == nullptr) {
+    // The first step of a kind runs as it is: every kernel of it is loaded before the recording.
+    SHARPI_TRY(run_segment(segment, p));
+    SHARPI_TRY(p.ws.queue().wait());
+    const Status recorded = record(segment, p, &step);
+    // The step has been made; where there is no memory to record it, the next runs as this did.
+    return recorded.code() == Code::kOutOfMemory ? Status::ok() : recorded;
+  }
+  if (m_.spec().has_window() && !p.transient) p.writes_rings();
+  if (m_.asks_for_experts(segment)) return serve_step(segment, p, *step);
+  return p.ws.queue().replay(*step);
+}
+
+/// Under the device's turn().
+Status Calls::serve_step(const Segment& segment, Pass& p, const Recording& step) const {
+  GraphLine line(*m_.device, p.ws.experts, *m_.experts, m_.spec(), segment, p.n_rows(),
+                 m_.uses_slots(p.n_rows()), p.ws.queue());
+  SHARPI_TRY(p.ws.queue().replay(step));
+  SHARPI_TRY(p.ws.experts.host->serve(line));
+  return line.status();
+}
+
+Status Calls::record(const Segment& segment, Pass& p, std::unique_ptr<Recording>* out) const {
+  SHARPI_TRY(p.ws.queue().begin_recording());
+  const Submission* rows = p.rows;
+  p.rows = nullptr;  // a cancel must not end a recording half way
+  p.recorded = true;
+  // Whatever comes of it, the queue must not be left recording.
+  const Status given = no_throw([&] { return run_segment(segment, p); });
+  p.rows = rows;
+  p.recorded = false;
+  SHARPI_TRY_ASSIGN(*out, p.ws.queue().end_recording(given));
+  return Status::ok();
+}
+
+/// Runs and records a step with rows that belong to no session: one of each of n, or n of one.
+Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const {
+  const BatchTable t = ws.host_batch();
+  for (uint32_t r = 0; r < n; ++r) {
+    ws.host_tokens()[r] = 0;
+    ws.host_head_rows()[r] = r;
+    ws.host_logits()[r] = nullptr;
+    if (!drafted || r == 0) t.sequences[r] = BatchSequence{};
+    t.rows[r] = BatchRow{};
+  }
+  for (const Segment& segment : m_.segments) {
+    if (segment.tier != TierId::kCuda || (drafted && !records_drafts(segment))) continue;
+    const bool starts = segment.index == 0 && !m_.spec().pair;
+    const bool ends = segment.index + 1 == m_.segments.size();
+    Rows r;
+    r.n = r.n_head = n;
+    r.n_sequences = drafted ? 1 : n;
+    r.drafted = drafted;
+    r.in = starts ? nullptr : ws.handover();
+    r.out = ends ? nullptr : ws.handover();
+    Pass p = make_pass(segment, ws, 0, r);
+    SHARPI_TRY(run_step(segment, p, 0));
+  }
+  return Status::ok();
+}
+
+Status Calls::warm_up(DeviceWorkspace& ws) const {
+  const uint32_t n_draft = m_.plan->session.n_draft;
+  ws.recordings.resize(m_.segments.size() * step_kinds());
+  for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
+  for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
+  return ws.queue().wait();
+}
+
+}  // namespace sharpi::device

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// From a submission to kernels. A call's way: run() takes what it shares with other calls (turns,
+// expert slots), compute() says what its pass is (rows_of(), make_pass()), fills the table that
+// kernels read and makes the pass; a step, which only the table tells from the step before it, is
+// recorded once for each segment and number of rows (run_step()).
+// Thread rule: a call has a workspace of its own.
+#pragma once
+
+#include "device/forward.h"
+#include "device/loaded_model.h"
+#include "device/session.h"
+
+namespace sharpi::device {
+
+class Calls {
+ public:
+  Calls(const LoadedModel& model, const Forward& forward) : m_(model), forward_(forward) {}
+  /// TierModel::run().
+  Status run(const Segment& segment, const Submission& rows, Workspace& workspace) const;
+  /// Records a step of every batch size, and a verification of every number of drafts. Under the
+  /// device's turn() where blocks_meet.
+  Status warm_up(DeviceWorkspace& ws) const;
+
+ private:
+  /// What decides about a pass, whoever's rows they are.
+  struct Rows {
+    uint32_t n = 0, n_sequences = 0, n_head = 0;
+    bool in_order = true;       // head row i is row i
+    bool drafted = false;       // rows of sequences may be taken back
+    bool step = true;           // a recorded step serves them
+    const float* in = nullptr;  // hidden rows before and after the segment
+    float* out = nullptr;
+    bool one_each() const { return n == n_sequences; }
+  };
+  bool takes_turn(const Segment& segment, const Submission& rows) const;
+  Status compute(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
+  Status compute_streamed(const Segment& segment, const Submission& rows,
+                          DeviceWorkspace& ws) const;
+  Rows rows_of(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
+  bool is_step(const Segment& segment, const Submission& rows, const Rows& r,
+               const DeviceWorkspace& ws) const;
+  bool records_drafts(const Segment& segment) const;
+  Pass make_pass(const Segment& segment, DeviceWorkspace& ws, uint32_t format, const Rows& r) const;
+  Status fill_table(const Submission& rows, DeviceWorkspace& ws) const;
+  void fill_head_rows(const Submission& rows, DeviceWorkspace& ws, Rows* r) const;
+  void fill_ple(const Submission& rows, DeviceWorkspace& ws) const;
+  Status upload(Pass& p) const;
+  Status run_segment(const Segment& segment, Pass& p) const;
+  Status send_best(const Submission& rows, const DeviceWorkspace& ws) const;
+  void hand_out_hidden(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
+  Status run_step(const Segment& segment, Pass& p, uint32_t format) const;
+  Status serve_step(const Segment& segment, Pass& p, const Recording& step) const;
+  Status record(const Segment& segment, Pass& p, std::unique_ptr<Recording>* out) const;
+  size_t step_kinds() const;
+  size_t step_index(const Segment& segment, const Pass& p, uint32_t format) const;
+  Status warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const;
+
+  const LoadedModel& m_;
+  const Forward& forward_;
+};
+
+}  // namespace sharpi::device

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// A call's hand-over to the experts' host: pinned memory, and the line of requests of a recorded
+// step. Thread rule: one call at a time.
+#pragma once
+
+#include "device/expert_slots.h"
+
+namespace sharpi::device {
+
+/// The hand-over of one workspace.
+struct ExpertHandover {
+  HandoverLayout layout;
+  PinnedBuffer memory;
+  std::unique_ptr<Event> sent;  // rows of a request that is no part of a graph are in `memory`
+  ExpertHost* host = nullptr;   // the engine's
+  template <class T>
+  T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(memory.data() + offset);
+  }
+  /// Where a recorded step leaves the ids (weights) of a layer: each layer has a place of its own,
+  /// because layers that want no answer do not wait for the host to have seen them.
+  int32_t* layer_ids(uint32_t layer) const { return at<int32_t>(layout.ids) + place(layer); }
+  float* layer_weights(uint32_t layer) const { return at<float>(layout.weights) + place(layer); }
+
+ private:
+  uint64_t place(uint32_t layer) const {
+    return static_cast<uint64_t>(layout.place_of_layer[layer]) * layout.layer_ids;
+  }
+};
+
+/// The requests of a graph that runs: made before its launch, served after it. In its waits the
+/// copies of experts to staging go on. Calls nothing of the device while the device is alive:
+/// whoever holds the driver's locks may be waiting for this graph.
+class GraphLine final : public ExpertLine {
+ public:
+  /// The graph runs `segment` on n_rows rows on `stream`.
+  GraphLine(const Device& device, ExpertHandover& handover, ExpertSlots& slots,
+            const ModelSpec& spec, const Segment& segment, uint32_t n_rows, bool use_slots,
+            const Queue& stream);
+  /// Afterwards nothing on the device waits for this line any longer.
+  ~GraphLine() override;
+  const ExpertRequest* next() override;
+  void answer() override;
+  /// Why the line ended too early, if it did.
+  Status status() const;
+
+ private:
+  bool asks(const Block& b) const {
+    return b.kind == BlockKind::kFfn && handover_.layout.place_of_layer[b.layer] >= 0;
+  }
+  bool wait_for(uint32_t number);
+  void publish(uint32_t number);
+  const Device& device_;
+  ExpertHandover& handover_;
+  ExpertSlots& slots_;
+  const ModelSpec& spec_;
+  const Segment& segment_;
+  const uint32_t n_rows_;
+  const bool use_slots_;
+  uint32_t number_ = 0;  // of the last request that was looked at
+  size_t at_ = 0;        // block
+  const Queue& stream_;
+  ExpertRequest request_;
+  bool unanswered_ = false;  // request_ is
+  Status status_;
+};
+
+/// Replaces the id of each expert that has a slot by ~id. False: no other expert is left.
+bool leave_out_resident(const ExpertSlots& slots, uint32_t layer, int32_t* ids, uint32_t n);
+
+}  // namespace sharpi::device

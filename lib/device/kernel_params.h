@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// What the kernels outside of passes are given: plain values, all addresses on the device. Plain
+// C++ that kernels can include too. Thread rule: values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kv/kv_view.h"
+#include "kv/policy.h"
+
+namespace sharpi::device {
+
+/// One column of bytes of a layer's K or V rows: row i takes bytes [offset, offset + bytes) of row
+/// keep[i], for all i < n_keep. Whole rows: one job for K, one for V. Per-head keep sets: one job
+/// per head, and for q8_0 two (values at head * head_dim, scales at n_elements + head * head_dim /
+/// 16, head_dim / 16 bytes). Jobs of one launch must not overlap in bytes.
+struct KvMoveJob {
+  std::byte* rows = nullptr;       // address of row 0
+  const uint32_t* keep = nullptr;  // device, ascending: keep[i] >= i
+  uint64_t block_stride = 0;
+  uint32_t row_bytes = 0;
+  uint32_t offset = 0, bytes = 0;
+  uint32_t n_keep = 0;
+};
+
+/// One layer that reads the rows (the owner, then each layer that shares them: `add`).
+struct ScoreParams {
+  KvView kv;  // device addresses
+  uint32_t n_slots = 0;
+  /// Query i: row (first_query + i) % query_rows of [query_rows][n_heads * head_dim]; aligned
+  /// to 16.
+  const float* queries = nullptr;
+  uint32_t query_rows = 0;
+  uint64_t first_query = 0;
+  uint32_t n_queries = 0, n_heads = 0;
+  float scale = 0.0f;
+  const uint32_t* visible = nullptr;  // device, [kv heads][n_queries]: a query sees [0, visible)
+  const float* weight = nullptr;      // device, [n_queries]: factors of terms in max; nullptr = 1
+  bool add = false;                   // sum += and max = max(max, .) instead of writing
+  float* sum = nullptr;               // [kv heads][n_slots]
+  float* max = nullptr;               // [kv heads][n_slots]
+  std::byte* workspace = nullptr;     // DeviceKernels::score_bytes(), aligned to 256
+  uint64_t workspace_bytes = 0;
+};
+
+/// Positions of a layer's rows: slots below n_compacted in lists, later ones follow on.
+struct RowPositions {
+  const uint32_t* lists = nullptr;  // device; may be null when n_compacted is 0
+  uint32_t stride = 0;              // from one KV head's list to the next; 0 = all agree
+  uint32_t n_compacted = 0, tail_position = 0;
+};
+
+/// Terms of one layer, [kv heads][n_slots].
+struct HeldTerms {
+  float* terms = nullptr;
+  uint32_t n_heads = 0, n_slots = 0;
+};
+
+/// term = (scale * sum + kValueFloor) * norm, or max(top, mean of scale * sum over the head's rows)
+/// where `norms` is null.
+struct JoinParams {
+  HeldTerms out;
+  const float *sum = nullptr, *top = nullptr, *norms = nullptr;
+  float scale = 1.0f;
+};
+
+/// How terms become scores: averages over neighbours, or a hit marks what follows it.
+enum class Smooth : uint8_t { kPool, kSpread };
+
+/// One KV head's rows.
+struct SelectList {
+  float* terms = nullptr;    // [n_slots]; afterwards the first `kept` hold the list of kept slots
+  uint32_t* keys = nullptr;  // [n_slots] scratch
+  float scale = 1.0f;        // of the terms
+  uint32_t n_slots = 0;
+  KeepParts parts{};
+};
+/// `lists` in device memory.
+struct SelectParams {
+  const SelectList* lists = nullptr;
+  uint32_t n_lists = 0;
+  Smooth smooth = Smooth::kSpread;
+  uint32_t reach = 12;  // rows that a hit marks, or the pool's width
+};
+
+/// The counters of a workspace's hand-over to the experts' host, in device memory.
+struct HandoverState {
+  uint32_t sent = 0;   // requests so far
+  uint32_t waits = 0;  // the last one wants an answer
+};
+
+/// Tokens that may be chosen: bit t % 32 of word t / 32. Others, those behind the last word among
+/// them, count as -inf, and their value comes out as -inf. Null: all may be chosen.
+struct AllowedTokens {
+  const uint32_t* words = nullptr;
+  uint32_t n_words = 0;
+};
+
+/// The k best of each row, in order; equal ones by id, NaN counts as the lowest value.
+struct BestParams {
+  const float* logits = nullptr;  // [n_rows][n_vocab]
+  uint32_t n_rows = 0, n_vocab = 0;
+  uint32_t k = 0;                  // 1 .. DeviceKernels::most_best()
+  AllowedTokens allowed;           // of every row
+  float* values = nullptr;         // [n_rows][k], descending
+  int32_t* ids = nullptr;          // [n_rows][k]
+  std::byte* workspace = nullptr;  // DeviceKernels::best_bytes(), aligned to 256
+  uint64_t workspace_bytes = 0;
+};
+
+}  // namespace sharpi::device

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// The kernels of a GPU tier outside of passes, by what they do: layouts of weights, moves of rows,
+// scores and choices for compaction, the best logits. What they are given is checked before; they
+// are enqueued, allocate nothing, and their failures are settled by the device (Device::settle()).
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/device.h"
+#include "device/kernel_params.h"
+#include "model/model_spec.h"
+
+namespace sharpi::device {
+
+/// What matrices are aligned to in device memory.
+inline constexpr uint64_t kWeightAlign = 256;
+
+/// Matrices of experts that lie in slots, to where all matrices of their layer are side by side.
+struct GatherParams {
+  struct Pair {
+    uint32_t slot, expert;
+  };
+  const std::byte* slots = nullptr;  // the matrix in slot 0, aligned to 16
+  uint64_t stride = 0;               // between slots, a multiple of 16
+  std::byte* to = nullptr;           // the matrix of expert 0, aligned to 16; others follow on
+  uint64_t bytes = 0;                // of a matrix, a multiple of 16
+  std::span<const Pair> pairs;       // none: nothing is launched
+};
+
+/// norms[g][t] = mean over the query heads h of group g of || W_o[:, h] v_t ||_1.
+struct NormParams {
+  KvView kv;  // device addresses
+  uint32_t n_slots = 0, n_heads = 0;
+  const TensorRef* o = nullptr;  // n_embd x (n_heads * head_dim), where it is:
+  const std::byte* o_data = nullptr;
+  float* norms = nullptr;          // [kv heads][n_slots]
+  std::byte* workspace = nullptr;  // DeviceKernels::norm_bytes(), aligned to 256
+  uint64_t workspace_bytes = 0;
+};
+
+class DeviceKernels {
+ public:
+  virtual ~DeviceKernels() = default;
+  /// Bytes of a weight that change places together on the way from the file's layout to the
+  /// device's, which takes as many; 0: the file's layout is the device's.
+  virtual uint64_t layout_unit(const TensorRef& w) const = 0;
+  /// The most that layout_unit() can be for a weight of any type with rows of so many bytes.
+  virtual uint64_t most_layout_unit(uint64_t row_bytes) const = 0;
+  /// Whole units of `w` (experts may be joined), `bytes` in all; the two must not overlap.
+  virtual Status lay_out(const TensorRef& w, const std::byte* from, std::byte* to, uint64_t bytes,
+                         const Queue& queue) const = 0;
+  /// Experts of a layer that gather() takes at most.
+  virtual uint32_t max_gathered() const = 0;
+  virtual Status gather(const GatherParams& p, const Queue& queue) const = 0;
+
+  /// Compaction's moves; `jobs` in device memory, max_bytes = the largest KvMoveJob::bytes.
+  virtual Status move_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
+                           const Queue& queue) const = 0;
+
+  /// The largest k of BestParams; 0 = such rows are not searched.
+  virtual uint32_t most_best(uint32_t n_vocab) const = 0;
+  virtual uint64_t best_bytes(uint32_t n_rows, uint32_t n_vocab, uint32_t k) const = 0;
+  virtual Status find_best(const BestParams& p, const Queue& queue) const = 0;
+
+  virtual uint64_t score_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
+                               uint32_t n_kv_heads, uint32_t head_dim) const = 0;
+  virtual Status score(const ScoreParams& p, const Queue& queue) const = 0;
+  virtual uint64_t norm_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const = 0;
+  virtual Status value_norms(const NormParams& p, const Queue& queue) const = 0;
+  virtual Status join_terms(const JoinParams& p, const Queue& queue) const = 0;
+  /// shared[position] = max(shared[position], term) for every row. Terms are not negative.
+  virtual Status share_hits(const HeldTerms& t, const RowPositions& at, float* shared,
+                            const Queue& queue) const = 0;
+  /// term = max(term, shared[position]) for every row.
+  virtual Status take_hits(const HeldTerms& t, const RowPositions& at, const float* shared,
+                           const Queue& queue) const = 0;
+  virtual Status select(const SelectParams& p, const Queue& queue) const = 0;
+};
+
+}  // namespace sharpi::device

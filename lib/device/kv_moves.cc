@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "device/kv_moves.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "device/kernels.h"
+#include "device/session_copies.h"
+
+namespace sharpi::device {
+
+uint64_t move_list_bytes(const KvLayout& layout) {
+  uint64_t n_jobs = 0, n_kept = 0;
+  for (const KvGroup& g : layout.groups) {
+    if (g.ring) continue;
+    for (const KvLayerLayout& l : g.layers) {
+      for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
+        n_jobs += l.n_heads * kv_codec(d)->planes.size();
+      }
+      n_kept += uint64_t{l.n_heads} * g.capacity;
+    }
+  }
+  return round_up(n_jobs * sizeof(KvMoveJob), 256) + n_kept * sizeof(uint32_t);
+}
+
+void MoveList::add(const KvView& v, const KvMove& m) {
+  if (m.keep.size() == 1) {
+    const uint64_t at = add_list(m.keep[0]);
+    add_job(v, false, at, m.keep[0].size(), 0, v.k_row_bytes);
+    add_job(v, true, at, m.keep[0].size(), 0, v.v_row_bytes);
+    return;
+  }
+  for (uint32_t h = 0; h < v.n_heads; ++h) {
+    const uint64_t at = add_list(m.keep[h]);
+    add_head(v, false, at, m.keep[h].size(), h);
+    add_head(v, true, at, m.keep[h].size(), h);
+  }
+}
+
+std::vector<std::byte> MoveList::image(const std::byte* base) {
+  std::vector<std::byte> out(bytes());
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    jobs_[i].keep = reinterpret_cast<const uint32_t*>(base + job_bytes()) + list_of_[i];
+  }
+  std::memcpy(out.data(), jobs_.data(), jobs_.size() * sizeof(KvMoveJob));
+  if (!lists_.empty()) {
+    std::memcpy(out.data() + job_bytes(), lists_.data(), lists_.size() * sizeof(uint32_t));
+  }
+  return out;
+}
+
+uint64_t MoveList::job_bytes() const {
+  return round_up(jobs_.size() * sizeof(KvMoveJob), 256);
+}
+
+uint64_t MoveList::add_list(std::span<const uint32_t> keep) {
+  const uint64_t at = lists_.size();
+  lists_.insert(lists_.end(), keep.begin(), keep.end());
+  return at;
+}
+
+void MoveList::add_job(const KvView& v, bool value, uint64_t list, size_t n, uint32_t offset,
+                       uint32_t bytes) {
+  if (n == 0) return;
+  KvMoveJob j;
+  j.rows = value ? v.v : v.k;
+  j.block_stride = v.block_stride;
+  j.row_bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  j.offset = offset;
+  j.bytes = bytes;
+  j.n_keep = static_cast<uint32_t>(n);
+  jobs_.push_back(j);
+  list_of_.push_back(list);
+  max_bytes_ = std::max(max_bytes_, bytes);
+}
+
+void MoveList::add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head) {
+  for (const KvPart& part : KvHeadParts(v, value, head)) {
+    add_job(v, value, list, n, part.offset, part.bytes);
+  }
+}
+
+Status KvMoves::allocate(uint64_t bytes) {
+  SHARPI_TRY_ASSIGN(lists_, DeviceBuffer::allocate(*device_, bytes, "lists of kept rows"));
+  return Status::ok();
+}
+
+Status KvMoves::stage(MoveList* list) {
+  discard();
+  if (list->jobs().empty()) return Status::ok();
+  DeviceBuffer memory;
+  if (list->bytes() > lists_.bytes()) {
+    SHARPI_TRY_ASSIGN(memory, DeviceBuffer::allocate(*device_, list->bytes(), "kept rows"));
+  }
+  std::byte* to = memory.bytes() != 0 ? memory.data() : lists_.data();
+  const std::vector<std::byte> image = list->image(to);
+  SHARPI_TRY(SessionCopies(*device_, *stream_)
+                 .bytes(to, image.data(), image.size(), Way::kToDevice, "upload of kept rows"));
+  call_lists_ = std::move(memory);
+  jobs_ = reinterpret_cast<const KvMoveJob*>(to);
+  n_moves_ = static_cast<uint32_t>(list->jobs().size());
+  move_bytes_ = list->max_bytes();
+  return Status::ok();
+}
+
+void KvMoves::apply() noexcept {
+  if (n_moves_ == 0) return;
+  const DeviceScope scope(*device_);
+  Status done = device_->kernels().move_rows(jobs_, n_moves_, move_bytes_, *stream_);
+  if (done.is_ok()) done = stream_->wait();
+  // A launch that was checked and does not run is a fault of the device: nothing here can be
+  // trusted any more.
+  if (!done.is_ok()) device_->mark_lost(done.native());
+  discard();
+}
+
+void KvMoves::discard() noexcept {
+  call_lists_.reset();
+  jobs_ = nullptr;
+  n_moves_ = 0;
+}
+
+}  // namespace sharpi::device

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#include "device/model.h"
+
+#include "device/kernels.h"
+
+namespace sharpi::device {
+namespace {
+
+uint64_t rope_doubles(const std::vector<RopeTable>& ropes) {
+  uint64_t n = 0;
+  for (const RopeTable& r : ropes) n += r.inv_freq.size();
+  return n;
+}
+
+std::vector<MemoryRow> rope_rows(const ModelSpec& spec, const Device& device) {
+  std::vector<int32_t> table_of_layer;
+  const uint64_t n = rope_doubles(make_rope_tables(spec, &table_of_layer)) * sizeof(double);
+  if (n == 0) return {};
+  return {make_row(TierId::kCuda, device.index(), SHARPI_ROW_TABLES, SHARPI_ROW_DEVICE,
+                   "rope frequencies", n, device.held_bytes(n))};
+}
+
+/// The per-layer table stays on the host: the rows of a call are fetched from there. Where it is
+/// not mapped, a copy of it is among the host's weights.
+std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placement,
+                                  const ModelShape& model, const Device& device) {
+  if (spec.d_ple == 0 || !placement.uses(TierId::kCuda) || model.copy_weights) return {};
+  const uint64_t n = spec.ple_embd.bytes();
+  return {make_row(TierId::kCuda, device.index(), SHARPI_ROW_WEIGHTS, SHARPI_ROW_MAPPED,
+                   "per-layer embeddings", n, n)};
+}
+
+std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
+                                  const ModelShape& model, const WorkspaceLayout& layout,
+                                  uint32_t n_workspaces, const Device& device) {
+  std::vector<MemoryRow> rows =
+      weight_plan_rows(make_weight_plan(device.kernels(), spec, placement), device);
+  for (const auto& more :
+       {stream_rows(make_stream_plan(device.kernels(), spec, placement, model), device),
+        table_rows(spec, placement, model, device), rope_rows(spec, device),
+        workspace_rows(layout, n_workspaces, device),
+        expert_rows(spec, placement, model, n_workspaces, device)}) {
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<MemoryRow> DeviceModel::plan_rows(const Device& device, const ModelSpec& spec,
+                                              const Placement& placement, const ModelShape& model,
+                                              const SessionShape& session) {
+  const WorkspaceLayout layout =
+      make_workspace_layout(spec, placement, model, session, *device.pass_kernels(model));
+  std::vector<MemoryRow> rows =
+      model_rows(spec, placement, model, layout, model.max_concurrent, device);
+  for (const MemoryRow& r : load_rows(make_weight_plan(device.kernels(), spec, placement), device))
+    rows.push_back(r);
+  return rows;
+}
+
+Result<std::unique_ptr<DeviceModel>> DeviceModel::create(std::shared_ptr<Device> device,
+                                                         std::shared_ptr<const Plan> plan,
+                                                         const LoadProgress& progress,
+                                                         const DeviceModel* lender) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<LoadedModel> loaded,
+                    LoadedModel::load(std::move(device), std::move(plan), progress,
+                                      lender == nullptr ? nullptr : lender->m_.get()));
+  return std::unique_ptr<DeviceModel>(new DeviceModel(std::move(loaded)));
+}
+
+Result<std::unique_ptr<TierSession>> DeviceModel::create_session(const SessionShape& shape) {
+  const uint64_t slot_bytes =
+      make_tier_kv_layout(m_->spec(), m_->plan->placement, TierId::kCuda, m_->plan->model, shape)
+          .chunk_slot_bytes;
+  SHARPI_TRY(check_chunk_rows(slot_bytes, m_->workspace_layout.chunk_slot_bytes));
+  SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceSession> s, DeviceSession::create(*m_, shape));
+  s->format_index = m_->format_of(shape);
+  return std::unique_ptr<TierSession>(std::move(s));
+}
+
+Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace() {
+  const DeviceScope scope(*m_->device);
+  SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceWorkspace> w,
+                    DeviceWorkspace::create(*m_->device, m_->workspace_layout));
+  std::unique_lock<std::mutex> turn(m_->device->turn(), std::defer_lock);
+  if (m_->blocks_meet)
+    turn.lock();  // warm_up() runs steps of one row; none of them waits for the host
+  ExpertHandover& h = w->experts;
+  h.layout = make_handover_layout(m_->spec(), m_->plan->placement, m_->plan->model);
+  SHARPI_TRY_ASSIGN(h.memory,
+                    PinnedBuffer::allocate(*m_->device, h.layout.bytes, "expert hand-over"));
+  SHARPI_TRY_ASSIGN(h.sent, m_->device->create_event());
+  const Status warm = calls_.warm_up(*w);
+  if (!warm.is_ok()) return m_->device->settle(warm);
+  ++n_workspaces_;
+  return std::unique_ptr<Workspace>(std::move(w));
+}
+
+std::vector<MemoryRow> DeviceModel::memory_rows() const {
+  return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->workspace_layout,
+                    n_workspaces_, *m_->device);
+}
+
+std::string DeviceModel::paths() const {
+  std::string text = m_->kernels->paths(*m_);
+  if (m_->stream_weights) text += "; " + m_->stream_weights->text();
+  if (m_->experts != nullptr) {
+    text +=
+        "; routed experts: CPU, " + std::to_string(m_->plan->placement.n_expert_slots) + " slots";
+  }
+  return text + forward_.chain_path();
+}
+
+void DeviceModel::use_expert_host(Workspace& workspace, ExpertHost* host) {
+  static_cast<DeviceWorkspace&>(workspace).experts.host = host;
+}
+
+bool DeviceModel::expert_stats(sharpi_expert_stats* out) const {
+  if (m_->experts == nullptr) return false;
+  *out = m_->experts->stats();
+  return true;
+}
+
+std::vector<uint64_t> DeviceModel::expert_uses(uint32_t layer) const {
+  return m_->experts == nullptr ? std::vector<uint64_t>{} : m_->experts->uses(layer);
+}
+
+Status DeviceModel::pin_experts(std::span<const ExpertId> experts) {
+  return m_->experts == nullptr ? TierModel::pin_experts(experts) : m_->experts->pin(experts);
+}
+
+}  // namespace sharpi::device

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+#include "device/scoring.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "device/kernels.h"
+
+namespace sharpi::device {
+namespace {
+
+struct Widest {
+  uint32_t kv_heads = 0, heads = 0, dim = 0;
+};
+
+std::vector<DeviceScoreScratch::Layer> own_layers(const ModelSpec& spec, const Placement& placement,
+                                                  Widest* w) {
+  std::vector<DeviceScoreScratch::Layer> layers;
+  uint32_t n_lists = 0;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    if (layer.attends_to_all() == nullptr || placement.mixer[l] != TierId::kCuda) continue;
+    w->kv_heads = std::max(w->kv_heads, layer.attention.n_kv_heads);
+    w->heads = std::max(w->heads, layer.attention.n_heads);
+    w->dim = std::max(w->dim, layer.attention.head_dim);
+    if (!layer.owns_kv()) continue;
+    layers.push_back({l, layer.attention.n_kv_heads, n_lists});
+    n_lists += layer.attention.n_kv_heads;
+  }
+  return layers;
+}
+
+ScoreSizes score_sizes(const DeviceKernels& kernels, const Widest& w,
+                       std::span<const DeviceScoreScratch::Layer> layers, const ScoreShape& shape) {
+  ScoreSizes s;
+  if (layers.empty()) return s;
+  s.n_layers = static_cast<uint32_t>(layers.size());
+  s.n_lists = layers.back().first_list + layers.back().n_heads;
+  s.row = round_up(uint64_t{w.kv_heads} * shape.n_slots * sizeof(float), 256);
+  s.norms = shape.values ? s.row : 0;
+  s.visible = round_up(uint64_t{w.kv_heads} * shape.n_queries * sizeof(uint32_t), 256);
+  s.weights = round_up(uint64_t{shape.n_queries} * sizeof(float), 256);
+  s.shared = round_up(uint64_t{shape.n_positions} * sizeof(float), 256);
+  s.lists = round_up(uint64_t{s.n_lists} * sizeof(SelectList), 256);
+  s.held = round_up(uint64_t{s.n_lists} * shape.n_slots * sizeof(float), 256);
+  const uint64_t keys = uint64_t{s.n_lists} * shape.n_slots * sizeof(uint32_t);
+  s.kernel = std::max(
+      keys, kernels.score_bytes(shape.n_slots, shape.n_queries, w.heads, w.kv_heads, w.dim));
+  if (shape.values) {
+    s.kernel = std::max(s.kernel, kernels.norm_bytes(w.heads, w.kv_heads, w.dim));
+  }
+  return s;
+}
+
+std::vector<MemoryRow> rows_of(const Device& device, uint64_t device_bytes, uint64_t host_bytes) {
+  if (device_bytes == 0) return {};
+  std::vector<MemoryRow> rows = {
+      make_row(TierId::kCuda, device.index(), SHARPI_ROW_COMPACTION, SHARPI_ROW_DEVICE,
+               "scoring scratch", device_bytes, device.held_bytes(device_bytes)),
+      make_row(TierId::kCuda, device.index(), SHARPI_ROW_COMPACTION, SHARPI_ROW_PINNED, "scores",
+               host_bytes, device.pinned_held_bytes(host_bytes))};
+  for (MemoryRow& r : rows) r.per_session = 1;
+  return rows;
+}
+
+}  // namespace
+
+std::vector<MemoryRow> DeviceScoreScratch::memory_rows() const {
+  return rows_of(*device, memory.bytes(), host.bytes());
+}
+
+void DeviceScoreScratch::finish() noexcept {
+  const Status waited = stream->wait();  // a fault is kept by the device, and later calls say so
+  (void)waited.is_ok();
+}
+
+DeviceScoreScratch::Layer* DeviceScoreScratch::find(uint32_t layer) {
+  const auto it =
+      std::find_if(layers.begin(), layers.end(), [&](const Layer& l) { return l.layer == layer; });
+  return it == layers.end() ? nullptr : &*it;
+}
+
+std::vector<MemoryRow> score_rows(const Device& device, const ModelSpec& spec,
+                                  const Placement& placement, const ScoreShape& shape) {
+  Widest w;
+  const auto layers = own_layers(spec, placement, &w);
+  const ScoreSizes s = score_sizes(device.kernels(), w, layers, shape);
+  return rows_of(device, s.device(), s.host());
+}
+
+Result<std::unique_ptr<ScoreScratch>> Scoring::create_scratch(const ScoreShape& shape) const {
+  auto out = std::make_unique<DeviceScoreScratch>();
+  Widest w;
+  out->device = m_.device.get();
+  out->stream = m_.stream.get();
+  out->shape = shape;
+  out->layers = own_layers(m_.spec(), m_.plan->placement, &w);
+  out->sizes = score_sizes(m_.device->kernels(), w, out->layers, shape);
+  SHARPI_TRY_ASSIGN(out->memory,
+                    DeviceBuffer::allocate(*m_.device, out->sizes.device(), "scoring scratch"));
+  SHARPI_TRY_ASSIGN(out->host, PinnedBuffer::allocate(*m_.device, out->sizes.host(), "scores"));
+  return std::unique_ptr<ScoreScratch>(std::move(out));
+}
+
+/// Visible rows and weights of the queries, on their way to the device.
+Status Scoring::send_queries(const ScoreRequest& request, DeviceScoreScratch& s,
+                             const DeviceScoreScratch::Layer& layer, ScoreParams* t) const {
+  std::byte* host = s.host_inputs(static_cast<size_t>(&layer - s.layers.data()));
+  describe_queries(request, layer.n_heads, reinterpret_cast<uint32_t*>(host),
+                   reinterpret_cast<float*>(host + s.sizes.visible));
+  t->visible = reinterpret_cast<const uint32_t*>(s.inputs());
+  t->weight = reinterpret_cast<const float*>(s.inputs() + s.sizes.visible);
+  return m_.stream->copy(s.inputs(), host, s.sizes.inputs(), Way::kToDevice,
+                         "upload of visible rows");
+}
+
+Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
+                      const ScoreOut& out) const {
+  DeviceScoreScratch::Layer* layer = s.find(request.layer);
+  const uint32_t n_slots = request.ledger->n_slots(request.layer);
+  if (layer == nullptr || n_slots > s.shape.n_slots || request.n_queries > s.shape.n_queries ||
+      (request.values && !s.shape.values)) {
+    return Status::error(Code::kInternal,
+                         "the scratch of scoring is too small for %u rows and %u queries", n_slots,
+                         request.n_queries);
+  }
+  SHARPI_TRY(m_.device->usable());
+  const Queue& stream = *m_.stream;
+  ScoreParams t;
+  t.kv = own.view(request.layer);
+  t.n_slots = n_slots;
+  t.n_queries = request.n_queries;
+  t.sum = out.sum;
+  t.max = out.max;
+  t.workspace = s.kernel();
+  t.workspace_bytes = s.sizes.kernel;
+  t.query_rows = own.query_rows(request.source);
+  t.first_query = request.source == Capture::kRing ? request.first_position : 0;
+  SHARPI_TRY(send_queries(request, s, *layer, &t));
+  uint32_t n_readers = 0;
+  for (uint32_t l = request.layer; l < m_.spec().n_layers(); ++l) {
+    const LayerSpec& reader = m_.spec().layers[l];
+    const bool reads =
+        l == request.layer || reader.kv_source() == static_cast<int32_t>(request.layer);
+    if (!reads) continue;
+    t.queries = own.queries(l, request.source);
+    if (t.queries == nullptr)
+      return Status::error(Code::kInternal, "layer %u has no observed queries", l);
+    t.n_heads = reader.attention.n_heads;
+    t.scale = reader.attention.scale;
+    t.add = n_readers != 0;
+    SHARPI_TRY(m_.device->kernels().score(t, stream));
+    ++n_readers;
+  }
+  const AttentionSpec& a = m_.spec().layers[request.layer].attention;
+  layer->n_observed = n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries;
+  if (!request.values) return Status::ok();
+  NormParams v;
+  v.kv = t.kv;
+  v.n_slots = n_slots;
+  v.n_heads = a.n_heads;
+  v.o = &a.o;
+  v.o_data = m_.weight(a.o);
+  v.norms = out.norms;
+  v.workspace = t.workspace;
+  v.workspace_bytes = t.workspace_bytes;
+  return m_.device->kernels().value_norms(v, stream);
+}
+
+Status Scoring::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+                      LayerScores* out) const {
+  auto& s = static_cast<DeviceScoreScratch&>(scratch);
+  const DeviceScope scope(*m_.device);
+  SHARPI_TRY(start(static_cast<DeviceSession&>(session), request, s, s.result_rows()));
+  const DeviceScoreScratch::Layer& layer = *s.find(request.layer);
+  const uint32_t n_slots = request.ledger->n_slots(request.layer);
+  const uint64_t bytes = uint64_t{layer.n_heads} * n_slots * sizeof(float);
+  for (uint64_t i = 0; i < (request.values ? 3u : 2u); ++i) {
+    const uint64_t at = i * s.sizes.row;
+    SHARPI_TRY(m_.stream->copy(s.host.data() + at, s.results() + at, bytes, Way::kToHost,
+                               "reading scores"));
+  }
+  SHARPI_TRY(m_.stream->wait());
+  const auto row = [&](uint64_t i) {
+    return reinterpret_cast<const float*>(s.host.data() + i * s.sizes.row);
+  };
+  *out = LayerScores{layer.n_heads, n_slots, layer.n_observed,
+                     row(0),        row(1),  request.values ? row(2) : nullptr};
+  return Status::ok();
+}
+
+}  // namespace sharpi::device

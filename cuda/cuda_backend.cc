@@ -6,54 +6,24 @@
 
 #include "cuda/device.h"
 #include "cuda/support.h"
-#include "device/model.h"
+#include "device/backend.h"
 
 namespace sharpi::cuda {
 namespace {
 
 using namespace device;
 
-class CudaBackend final : public Backend, public TierSizer {
+class CudaBackend final : public DeviceBackend {
  public:
-  explicit CudaBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  explicit CudaBackend(std::shared_ptr<Device> device)
+      : DeviceBackend(device), device_(std::move(device)) {}
 
-  const TierSizer& sizer() const override { return *this; }
-  TierId tier() const override { return TierId::kCuda; }
-  uint32_t device_index() const override { return device_->index(); }
   uint64_t free_bytes() const override { return device_->free_bytes(); }
   uint64_t total_bytes() const override { return device_->total_bytes(); }
   std::string device_name() const override { return device_->name(); }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
     SHARPI_TRY(device_->usable());  // else its memory would be 0, and no reason be given
     return check_support(device_->profile(), device_->name(), spec, placement);
-  }
-
-  uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement&) const override {
-    return make_slot_layout(spec).bytes;
-  }
-
-  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
-                                    const ModelShape& model,
-                                    const SessionShape& session) const override {
-    // Which libraries there are decides about workspaces. A device that does not open says so when
-    // the plan is used.
-    const Status opened = device_->open();
-    (void)opened.is_ok();
-    return DeviceModel::plan_rows(*device_, spec, placement, model, session);
-  }
-  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
-                                      const ModelShape& model,
-                                      const SessionShape& session) const override {
-    std::vector<MemoryRow> rows =
-        DeviceSession::plan_rows(*device_, spec, placement, model, session);
-    const uint32_t queries = score_queries(session);
-    if (queries == 0) return rows;
-    for (const MemoryRow& r : score_rows(*device_, spec, placement,
-                                         {session.capacity(model.n_chunk), queries, session.n_ctx,
-                                          policy_needs_values(session.policy)})) {
-      rows.push_back(r);
-    }
-    return rows;
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {
@@ -72,20 +42,6 @@ class CudaBackend final : public Backend, public TierSizer {
       SHARPI_TRY_ASSIGN(out->link_bandwidth, measure_link_bandwidth(*device_));
     }
     return Status::ok();
-  }
-
-  Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
-                                          const LoadProgress& progress) override {
-    SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceModel> m,
-                      DeviceModel::create(device_, std::move(plan), progress));
-    return std::unique_ptr<TierModel>(std::move(m));
-  }
-  Result<std::unique_ptr<TierModel>> load_beside(TierModel& lender,
-                                                 std::shared_ptr<const Plan> plan) override {
-    SHARPI_TRY_ASSIGN(
-        std::unique_ptr<DeviceModel> m,
-        DeviceModel::create(device_, std::move(plan), nullptr, static_cast<DeviceModel*>(&lender)));
-    return std::unique_ptr<TierModel>(std::move(m));
   }
 
  private:

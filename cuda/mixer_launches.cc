@@ -17,9 +17,7 @@ Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = m_.spec().layers[layer].attention;
   QkvParams rows = describe_rows(p, layer);
   const bool own_ring = a.kv_source < 0 && a.window != 0;
-  rows.to_ring = own_ring && p.single_rows && !p.transient;
-  if (own_ring && !rows.to_ring) p.ws.pending_ring = static_cast<int32_t>(layer);
-  if (rows.to_ring) p.writes_rings();
+  rows.to_ring = own_ring && p.rows_to_ring();
   return launch_qkv(rows, s_.of(p).pdl, raw_stream(p));
 }
 
@@ -80,12 +78,7 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   return launch_attention(s_.of(p), t, raw_stream(p));
 }
 
-Status MixerLaunches::flush_ring(Pass& p) const {
-  if (p.ws.pending_ring < 0) return Status::ok();
-  const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
-  p.ws.pending_ring = -1;
-  if (p.transient) return Status::ok();
-  p.writes_rings();
+Status MixerLaunches::flush_ring(Pass& p, uint32_t layer) const {
   return launch_ring_flush({p.batch, kv_layer(p, layer)}, s_.of(p).pdl, raw_stream(p));
 }
 

@@ -17,8 +17,8 @@ class MixerLaunches {
   /// Queries, keys and values of a layer: norms, RoPE, to where they are kept.
   Status store_rows(Pass& p, uint32_t layer) const;
   Status attend(Pass& p, uint32_t layer) const;
-  /// Rows of a windowed layer that wait in the chunk scratch go to their rings, if any wait.
-  Status flush_ring(Pass& p) const;
+  /// Rows of a windowed layer that wait in the chunk scratch go to their rings.
+  Status flush_ring(Pass& p, uint32_t layer) const;
   Status delta_net(Pass& p, uint32_t layer) const;
   /// Applies the rows that a session has accepted since its committed state, and leaves the result
   /// in its working state.

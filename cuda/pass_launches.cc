@@ -48,7 +48,7 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return launch_branch_sum(s_.of(p), at.row(l.sum.x), at.branch(l.sum), p.n_rows(),
                                m_.spec().n_embd, raw_stream(p));
     case LaunchKind::kKeepRing:
-      return mixers_.flush_ring(p);
+      return mixers_.flush_ring(p, l.layer);
     case LaunchKind::kRows:
       return mixers_.store_rows(p, l.layer);
     case LaunchKind::kAttention:

@@ -144,6 +144,11 @@ class HostGranules final : public GranuleMemory {
 
 }  // namespace
 
+std::unique_ptr<GranuleMemory> make_host_granules(MemoryMeter& meter, std::byte* base,
+                                                  uint64_t unit, const char* what) {
+  return std::make_unique<HostGranules>(meter, base, unit, what);
+}
+
 Result<Reservation> Reservation::reserve(MemoryMeter& meter, uint64_t bytes, const char* what) {
   Reservation range;
   range.what_ = what;
@@ -161,8 +166,8 @@ Result<Reservation> Reservation::reserve(MemoryMeter& meter, uint64_t bytes, con
   }
   range.reserved_ = rounded;
   const uint64_t unit = shared_unit(rounded);
-  range.granules_ = std::make_unique<GranuleRange>(
-      std::make_unique<HostGranules>(meter, range.data_, unit, what), unit);
+  range.granules_ =
+      std::make_unique<GranuleRange>(make_host_granules(meter, range.data_, unit, what), unit);
   return range;
 }
 

@@ -16,6 +16,11 @@
 
 namespace sharpi {
 
+/// Pages of this process at the addresses from `base` on, which os::map_pages() gave without
+/// access, in granules of `unit` bytes: whole pages, at most 1 MiB. `meter` counts them.
+std::unique_ptr<GranuleMemory> make_host_granules(MemoryMeter& meter, std::byte* base,
+                                                  uint64_t unit, const char* what);
+
 /// A range of address space of which a prefix has memory. Pointers into it never move. Of that
 /// prefix a first part may be shared with other ranges: it can be read, and not be written before
 /// own() made it this range's alone.

@@ -31,7 +31,7 @@ PassFacts Forward::facts(const Pass& p) const {
   f.n_rows = p.n_rows();
   f.fuses = p.fuses;
   f.streamed = p.streamed;
-  f.rows_to_ring = p.single_rows && !p.transient;
+  f.rows_to_ring = p.rows_to_ring();
   f.keeps_hidden = p.keeps_hidden;
   f.head = head_rows(m_.plan->model.deterministic, p.n_head_rows, p.head_rows_in_order);
   f.expert_slots = m_.uses_slots(p.n_rows());
@@ -74,6 +74,11 @@ Status Forward::launch(Pass& p, const LaunchList& list, const Launch& l) const {
       return m_.stream_weights->done(l.layer, p.ws.queue());
     case LaunchKind::kLayerEnd:
       return Status::ok();
+    case LaunchKind::kRows:
+      note_rows(p, l.layer);
+      return m_.kernels->launch(p, list, l);
+    case LaunchKind::kKeepRing:
+      return keep_ring(p, list, l);
     case LaunchKind::kSendRows:  // a recorded step hands over without the queue
       return p.recorded ? m_.kernels->launch(p, list, l) : send_rows(p, l.layer);
     case LaunchKind::kAnswers:
@@ -82,6 +87,27 @@ Status Forward::launch(Pass& p, const LaunchList& list, const Launch& l) const {
     default:
       return m_.kernels->launch(p, list, l);
   }
+}
+
+/// Rows of a windowed layer go to its ring, or wait until it is known who reads both.
+void Forward::note_rows(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = m_.spec().layers[layer].attention;
+  if (a.kv_source >= 0 || a.window == 0) return;
+  if (p.rows_to_ring()) {
+    p.writes_rings();
+  } else {
+    p.ws.pending_ring = static_cast<int32_t>(layer);
+  }
+}
+
+/// Rows that wait in the chunk scratch go to their ring, if any wait.
+Status Forward::keep_ring(Pass& p, const LaunchList& list, Launch l) const {
+  if (p.ws.pending_ring < 0) return Status::ok();
+  l.layer = static_cast<uint32_t>(p.ws.pending_ring);
+  p.ws.pending_ring = -1;
+  if (p.transient) return Status::ok();
+  p.writes_rings();
+  return m_.kernels->launch(p, list, l);
 }
 
 /// What the experts' host needs of a layer, on its way.

@@ -24,6 +24,8 @@ class Forward {
  private:
   PassFacts facts(const Pass& p) const;
   Status launch(Pass& p, const LaunchList& list, const Launch& l) const;
+  void note_rows(Pass& p, uint32_t layer) const;
+  Status keep_ring(Pass& p, const LaunchList& list, Launch l) const;
   Status send_rows(Pass& p, uint32_t layer) const;
   Status ask_host(Pass& p, uint32_t layer) const;
 

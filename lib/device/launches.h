@@ -28,7 +28,7 @@ enum class LaunchKind : uint8_t {
   kProduct,   // one link
   kChain,     // links
   kResidual,  // a sum by itself
-  kKeepRing,  // if rows wait for their ring
+  kKeepRing,  // if rows wait for their ring; the layer is theirs when it is made
   kRows,      // queries, keys and values: norms, RoPE, to where they are kept
   kAttention,
   kDeltaNet,

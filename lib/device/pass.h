@@ -40,6 +40,8 @@ struct Pass {
   bool fuses = false;         // a captured step of few rows: its products go in few launches
   bool recorded = false;      // a recording is being made
   uint32_t n_rows() const { return batch.n_rows; }
+  /// Rows that a windowed layer stores go to its ring at once; else they wait in the chunk scratch.
+  bool rows_to_ring() const { return single_rows && !transient; }
   /// What is launched next puts rows into rings.
   void writes_rings() const {
     if (rows != nullptr && rows->rings_written != nullptr) *rows->rings_written = true;

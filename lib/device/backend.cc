@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include "device/backend.h"
+
+#include "device/expert_slots.h"
+#include "device/model.h"
+#include "device/scoring.h"
+#include "device/session.h"
+
+namespace sharpi::device {
+
+uint64_t DeviceBackend::expert_slot_bytes(const ModelSpec& spec, const Placement&) const {
+  return make_slot_layout(spec).bytes;
+}
+
+std::vector<MemoryRow> DeviceBackend::model_rows(const ModelSpec& spec, const Placement& placement,
+                                                 const ModelShape& model,
+                                                 const SessionShape& session) const {
+  // Which libraries there are decides about workspaces. A device that does not open says so when
+  // the plan is used.
+  const Status opened = device_->open();
+  (void)opened.is_ok();
+  return DeviceModel::plan_rows(*device_, spec, placement, model, session);
+}
+
+std::vector<MemoryRow> DeviceBackend::session_rows(const ModelSpec& spec,
+                                                   const Placement& placement,
+                                                   const ModelShape& model,
+                                                   const SessionShape& session) const {
+  std::vector<MemoryRow> rows = DeviceSession::plan_rows(*device_, spec, placement, model, session);
+  const uint32_t queries = score_queries(session);
+  if (queries == 0) return rows;
+  for (const MemoryRow& r : score_rows(*device_, spec, placement,
+                                       {session.capacity(model.n_chunk), queries, session.n_ctx,
+                                        policy_needs_values(session.policy)})) {
+    rows.push_back(r);
+  }
+  return rows;
+}
+
+Result<std::unique_ptr<TierModel>> DeviceBackend::load(std::shared_ptr<const Plan> plan,
+                                                       const LoadProgress& progress) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceModel> m,
+                    DeviceModel::create(device_, std::move(plan), progress));
+  return std::unique_ptr<TierModel>(std::move(m));
+}
+
+Result<std::unique_ptr<TierModel>> DeviceBackend::load_beside(TierModel& lender,
+                                                              std::shared_ptr<const Plan> plan) {
+  SHARPI_TRY_ASSIGN(
+      std::unique_ptr<DeviceModel> m,
+      DeviceModel::create(device_, std::move(plan), nullptr, static_cast<DeviceModel*>(&lender)));
+  return std::unique_ptr<TierModel>(std::move(m));
+}
+
+}  // namespace sharpi::device

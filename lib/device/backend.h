@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// What the backends of GPU tiers have in common: sizes and loading of a model on one device. A tier
+// adds what its device is called and has, and what its kernels cannot do.
+// Thread rule: immutable.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "device/device.h"
+#include "tier/tier.h"
+
+namespace sharpi::device {
+
+class DeviceBackend : public Backend, public TierSizer {
+ public:
+  const TierSizer& sizer() const final { return *this; }
+  TierId tier() const final { return TierId::kCuda; }
+  uint32_t device_index() const final { return device_->index(); }
+  uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& placement) const final;
+  std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
+                                    const ModelShape& model,
+                                    const SessionShape& session) const final;
+  std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model,
+                                      const SessionShape& session) const final;
+  Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
+                                          const LoadProgress& progress) final;
+  Result<std::unique_ptr<TierModel>> load_beside(TierModel& lender,
+                                                 std::shared_ptr<const Plan> plan) final;
+
+ protected:
+  explicit DeviceBackend(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+ private:
+  std::shared_ptr<Device> device_;
+};
+
+}  // namespace sharpi::device

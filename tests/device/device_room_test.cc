@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// The room of GPU tiers is right, seen without a GPU: a device of host memory, whose queues do
+// nothing before somebody waits, runs every fixture to the goldens of another implementation, in
+// whole and in parts.
+#include <cmath>
+
+#include "device/host_tier.h"
+#include "engine/inner_engine.h"
+#include "support/golden.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr double kNear = 2e-3;
+/// Tokens of a prompt: more than a chunk, and how many of them are read one by one.
+constexpr size_t kTokens = 84, kSteps = 6;
+
+Result<std::vector<std::unique_ptr<Backend>>> host_and_device(const BackendOptions&) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(std::move(host));
+  out.push_back(std::make_unique<HostTierBackend>());
+  return out;
+}
+
+class OnDevice : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    fixture_ = find_fixture(GetParam());
+    if (!fixture_) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
+    auto golden = load_golden(fixture_->golden_path);
+    ASSERT_TRUE(golden.is_ok()) << golden.status().text();
+    golden_ = golden.take();
+    auto engine = InnerEngine::open(fixture_->gguf_path, &host_and_device);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    engine_ = engine.take();
+  }
+  void TearDown() override {
+    host_faults().drops_waits = host_faults().drops_uploads = host_faults().keeps_layout = false;
+  }
+  std::shared_ptr<Model> open(const Edit& edit) const {
+    auto plan = engine_.plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+      s->n_ctx = 1024;
+      p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+      p->n_chunk = 64;
+      p->stream_rows = SHARPI_UNSET;
+      edit(p, s);
+    });
+    EXPECT_TRUE(plan.is_ok()) << plan.status().text();
+    if (!plan.is_ok()) return nullptr;
+    auto model = Model::load(engine_.context, plan.value(), nullptr);
+    EXPECT_TRUE(model.is_ok()) << model.status().text();
+    return model.is_ok() ? model.take() : nullptr;
+  }
+  std::unique_ptr<Session> session(const std::shared_ptr<Model>& model) const {
+    return make_session(model, model->plan().session);
+  }
+  /// The largest distance of logits to the golden's: behind a prompt, and behind each of the tokens
+  /// that follow it.
+  double worst(const std::shared_ptr<Model>& model, const GoldenCase& g) const {
+    const auto s = session(model);
+    const size_t n = std::min(g.tokens.size(), kTokens), first = n - std::min(n - 1, kSteps);
+    prefill(s.get(), slice(g.tokens, 0, first));
+    double most = 0;
+    for (size_t p = first; p <= n; ++p) {
+      const Logits got = logits_of(*s, *engine_.spec);
+      for (size_t i = 0; i < 5; ++i) {
+        const double d =
+            std::fabs(got[static_cast<size_t>(g.top5[p - 1][i])] - g.top5_logits[p - 1][i]);
+        most = std::isfinite(d) ? std::max(most, d) : INFINITY;
+      }
+      if (p < n) decode(s.get(), g.tokens[p]);
+    }
+    return most;
+  }
+  std::optional<Fixture> fixture_;
+  Golden golden_;
+  InnerEngine engine_;
+};
+
+void whole(sharpi_plan_params* p, sharpi_session_params*) {
+  p->n_gpu_layers = -1;
+}
+
+TEST_P(OnDevice, LogitsAreTheGoldens) {
+  const auto model = open(&whole);
+  ASSERT_TRUE(model);
+  EXPECT_LE(worst(model, golden_.cases[0]), kNear);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, OnDevice, ::testing::ValuesIn(all_models()), model_name);
+
+}  // namespace
+}  // namespace sharpi::testing

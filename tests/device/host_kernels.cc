@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+// The kernels of the tests' device outside of passes, as plainly as they can be said.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "device/host_device.h"
+#include "device/host_matrix.h"
+#include "device/kernels.h"
+#include "kv/rotation.h"
+
+namespace sharpi::testing {
+namespace {
+
+using namespace device;
+
+/// A head's part of a stored row.
+std::vector<float> head_of(const KvView& v, bool value, uint64_t slot, uint32_t head) {
+  std::vector<float> out(v.head_dim);
+  const Status read = kv_decode_row(
+      value ? v.v_dtype : v.k_dtype, value ? v.v_row(slot) : v.k_row(slot),
+      uint64_t{v.n_heads} * v.head_dim, uint64_t{head} * v.head_dim, v.head_dim, out.data());
+  if (!read.is_ok()) std::fill(out.begin(), out.end(), NAN);
+  return out;
+}
+
+Status score_rows_of(const ScoreParams& p) {
+  const KvView& kv = p.kv;
+  const uint32_t dim = kv.head_dim, group = p.n_heads / kv.n_heads;
+  for (uint32_t g = 0; g < kv.n_heads; ++g) {
+    float* sum = p.sum + uint64_t{g} * p.n_slots;
+    float* top = p.max + uint64_t{g} * p.n_slots;
+    if (!p.add) std::fill_n(sum, p.n_slots, 0.0f), std::fill_n(top, p.n_slots, 0.0f);
+    std::vector<std::vector<float>> keys;
+    for (uint32_t t = 0; t < p.n_slots; ++t) {
+      keys.push_back(head_of(kv, false, t, g));
+      kv_unrotate(keys.back().data(), dim, kv_rotation(kv.k_dtype, dim));
+    }
+    for (uint32_t i = 0; i < p.n_queries; ++i) {
+      const uint32_t n = p.visible[uint64_t{g} * p.n_queries + i];
+      for (uint32_t h = g * group; h < (g + 1) * group; ++h) {
+        const float* q =
+            p.queries + (p.first_query + i) % p.query_rows * p.n_heads * dim + uint64_t{h} * dim;
+        std::vector<double> w(n);
+        double most = -INFINITY, all = 0;
+        for (uint32_t t = 0; t < n; ++t) {
+          w[t] =
+              std::inner_product(q, q + dim, keys[t].begin(), 0.0) * static_cast<double>(p.scale);
+          most = std::max(most, w[t]);
+        }
+        for (double& x : w) all += x = std::exp(x - most);
+        for (uint32_t t = 0; t < n; ++t) {
+          const auto term = static_cast<float>(w[t] / all);
+          sum[t] += term;
+          top[t] = std::max(top[t], term * (p.weight == nullptr ? 1.0f : p.weight[i]));
+        }
+      }
+    }
+  }
+  return Status::ok();
+}
+
+Status value_norms_of(const NormParams& p) {
+  const KvView& kv = p.kv;
+  const uint32_t dim = kv.head_dim, group = p.n_heads / kv.n_heads;
+  const HostMatrix o(*p.o, p.o_data);
+  for (uint32_t g = 0; g < kv.n_heads; ++g) {
+    for (uint32_t t = 0; t < p.n_slots; ++t) {
+      std::vector<float> v = head_of(kv, true, t, g);
+      kv_unrotate(v.data(), dim, kv_rotation(kv.v_dtype, dim));
+      double norm = 0;
+      for (uint64_t r = 0; r < p.o->n_out; ++r) {
+        const std::vector<float> row = o.row(0, r);
+        for (uint32_t h = g * group; h < (g + 1) * group; ++h) {
+          norm += std::fabs(
+              std::inner_product(v.begin(), v.end(), row.begin() + uint64_t{h} * dim, 0.0));
+        }
+      }
+      p.norms[uint64_t{g} * p.n_slots + t] = static_cast<float>(norm / group);
+    }
+  }
+  return Status::ok();
+}
+
+uint32_t position_of(const RowPositions& at, uint32_t head, uint32_t slot) {
+  if (slot >= at.n_compacted) return at.tail_position + (slot - at.n_compacted);
+  return at.lists[uint64_t{head} * at.stride + slot];
+}
+
+void join_head(const JoinParams& p, uint64_t first, uint32_t n) {
+  double mean = 0;
+  for (uint32_t t = 0; t < n; ++t) mean += static_cast<double>(p.sum[first + t] * p.scale);
+  mean /= n;
+  for (uint32_t t = 0; t < n; ++t) {
+    const uint64_t i = first + t;
+    p.out.terms[i] = p.norms != nullptr ? (p.scale * p.sum[i] + kValueFloor) * p.norms[i]
+                                        : std::max(p.top[i], static_cast<float>(mean));
+  }
+}
+
+void select_list(const SelectParams& p, const SelectList& l) {
+  PolicyParams policy;
+  policy.policy = p.smooth == Smooth::kPool ? SHARPI_POLICY_SNAPKV : SHARPI_POLICY_RETRIEVAL;
+  policy.pool_kernel = policy.span = p.reach;
+  std::vector<float> terms(l.terms, l.terms + l.n_slots), scores(l.n_slots);
+  for (float& t : terms) t *= l.scale;
+  smooth_terms(policy, terms.data(), l.n_slots, scores.data());
+  // The parts say how many rows of the budget are recent, sinks and chosen.
+  policy.sinks = l.parts.first;
+  policy.recency = l.n_slots - l.parts.last;
+  policy.budget = policy.sinks + policy.recency + l.parts.take;
+  select_rows(policy, scores.data(), l.n_slots, l.keys, reinterpret_cast<uint32_t*>(l.terms));
+}
+
+void find_row(const BestParams& p, uint32_t r) {
+  const float* row = p.logits + uint64_t{r} * p.n_vocab;
+  std::vector<std::pair<float, int32_t>> all;
+  for (uint32_t t = 0; t < p.n_vocab; ++t) {
+    const bool may = p.allowed.words == nullptr ||
+                     (t / 32 < p.allowed.n_words && (p.allowed.words[t / 32] >> t % 32 & 1) != 0);
+    all.emplace_back(may ? row[t] : -INFINITY, static_cast<int32_t>(t));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (uint32_t i = 0; i < p.k; ++i) {
+    p.values[uint64_t{r} * p.k + i] = all[i].first;
+    p.ids[uint64_t{r} * p.k + i] = all[i].second;
+  }
+}
+
+class HostKernels final : public DeviceKernels {
+ public:
+  uint64_t layout_unit(const TensorRef& w) const override { return HostMatrix::unit(w); }
+  uint64_t most_layout_unit(uint64_t row_bytes) const override {
+    return HostMatrix::kUnitRows * row_bytes;
+  }
+  Status lay_out(const TensorRef& w, const std::byte* from, std::byte* to, uint64_t bytes,
+                 const Queue& queue) const override {
+    give(queue, [=, row = w.row_bytes()] {
+      for (uint64_t at = 0; at < bytes; at += row) {
+        const uint64_t r = at / row;
+        const uint64_t moved = host_faults().keeps_layout ? r : HostMatrix::place(r);
+        std::memcpy(to + moved * row, from + at, row);
+      }
+    });
+    return Status::ok();
+  }
+  uint32_t max_gathered() const override { return 256; }
+  Status gather(const GatherParams& p, const Queue& queue) const override {
+    std::vector<GatherParams::Pair> pairs(p.pairs.begin(), p.pairs.end());
+    give(queue, [p, pairs = std::move(pairs)] {
+      for (const GatherParams::Pair& x : pairs)
+        std::memcpy(p.to + x.expert * p.bytes, p.slots + x.slot * p.stride, p.bytes);
+    });
+    return Status::ok();
+  }
+  Status move_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t,
+                   const Queue& queue) const override {
+    give(queue, [=] {
+      for (uint32_t j = 0; j < n_jobs; ++j) {
+        const KvMoveJob& job = jobs[j];
+        const auto at = [&](uint64_t slot) {
+          return job.rows + slot / kKvBlockSlots * job.block_stride +
+                 slot % kKvBlockSlots * job.row_bytes + job.offset;
+        };
+        for (uint32_t i = 0; i < job.n_keep; ++i) std::memmove(at(i), at(job.keep[i]), job.bytes);
+      }
+    });
+    return Status::ok();
+  }
+
+  uint32_t most_best(uint32_t n_vocab) const override { return std::min(n_vocab, 64u); }
+  uint64_t best_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
+  Status find_best(const BestParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t r = 0; r < p.n_rows; ++r) find_row(p, r);
+    });
+    return Status::ok();
+  }
+
+  uint64_t score_bytes(uint32_t, uint32_t, uint32_t, uint32_t, uint32_t) const override {
+    return 256;
+  }
+  Status score(const ScoreParams& p, const Queue& queue) const override {
+    host_queue(queue).give([p] { return score_rows_of(p); });
+    return Status::ok();
+  }
+  uint64_t norm_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
+  Status value_norms(const NormParams& p, const Queue& queue) const override {
+    host_queue(queue).give([p, o = *p.o]() mutable {
+      NormParams own = p;
+      own.o = &o;
+      return value_norms_of(own);
+    });
+    return Status::ok();
+  }
+  Status join_terms(const JoinParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t h = 0; h < p.out.n_heads; ++h)
+        join_head(p, uint64_t{h} * p.out.n_slots, p.out.n_slots);
+    });
+    return Status::ok();
+  }
+  Status share_hits(const HeldTerms& t, const RowPositions& at, float* shared,
+                    const Queue& queue) const override {
+    give(queue, [=] {
+      each_term(t, at, [&](float& term, uint32_t p) { shared[p] = std::max(shared[p], term); });
+    });
+    return Status::ok();
+  }
+  Status take_hits(const HeldTerms& t, const RowPositions& at, const float* shared,
+                   const Queue& queue) const override {
+    give(queue, [=] {
+      each_term(t, at, [&](float& term, uint32_t p) { term = std::max(term, shared[p]); });
+    });
+    return Status::ok();
+  }
+  Status select(const SelectParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t i = 0; i < p.n_lists; ++i) select_list(p, p.lists[i]);
+    });
+    return Status::ok();
+  }
+
+ private:
+  template <class F>
+  static void give(const Queue& queue, F&& f) {
+    host_queue(queue).give([f = std::forward<F>(f)] {
+      f();
+      return Status::ok();
+    });
+  }
+  template <class F>
+  static void each_term(const HeldTerms& t, const RowPositions& at, F&& f) {
+    for (uint32_t h = 0; h < t.n_heads; ++h) {
+      for (uint32_t i = 0; i < t.n_slots; ++i)
+        f(t.terms[uint64_t{h} * t.n_slots + i], position_of(at, h, i));
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceKernels> make_host_kernels() {
+  return std::make_unique<HostKernels>();
+}
+
+}  // namespace sharpi::testing

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// The backend of the tests' device: a tier over the room of GPU tiers (lib/device) where there is
+// no GPU. Thread rule: as tier.h.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "device/backend.h"
+#include "device/host_device.h"
+
+namespace sharpi::testing {
+
+class HostTierBackend final : public device::DeviceBackend {
+ public:
+  HostTierBackend() : DeviceBackend(std::make_shared<HostDevice>()) {}
+  uint64_t free_bytes() const override { return uint64_t{4} << 30; }
+  uint64_t total_bytes() const override { return uint64_t{4} << 30; }
+  std::string device_name() const override { return "host device"; }
+  Status describe(uint32_t, sharpi_device* out) const override {
+    out->tier = SHARPI_TIER_CUDA;
+    out->total_bytes = out->free_bytes = total_bytes();
+    std::snprintf(out->name, sizeof out->name, "host device");
+    return Status::ok();
+  }
+};
+
+}  // namespace sharpi::testing

@@ -16,6 +16,7 @@ struct Widths {
   uint64_t ffn = 0, wide_in = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0;
   uint32_t attn_heads = 0, attn_dim = 0, half_rot = 0;
+  bool beside_dense = false;
   DeltaNetShape delta;
 };
 
@@ -59,6 +60,7 @@ void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {
   if (experts_here) take32(&w->d_expert, f.fused_gate_up ? 2 * f.d_ff : f.d_ff);
   if (experts_here) take(&w->wide_in, f.d_ff);
   if (ffn_here && f.d_shared != 0) take(&w->ffn, f.d_shared), take(&w->wide_in, f.d_shared);
+  w->beside_dense = w->beside_dense || (ffn_here && f.beside_dense());
 }
 
 Widths measure(const ModelSpec& spec, const Placement& placement) {
@@ -91,6 +93,7 @@ void add_moe_buffers(WorkspaceLayout* out, const Widths& w, uint64_t rows, uint6
   out->add_floats(Buf::kFfnGate, std::max(rows * w.ffn, slots * w.d_expert));
   out->add_floats(Buf::kFfnUp, std::max(rows * w.ffn, slots * w.d_expert));
   out->add_floats(Buf::kMoeOut, slots * n_embd);
+  out->add_floats(Buf::kMoeSum, w.beside_dense ? rows * n_embd : 0);
   out->add_floats(Buf::kRouter, rows * w.n_experts);
   out->add(Buf::kMoeIds, slots * sizeof(uint32_t));
   out->add_floats(Buf::kMoeWeights, slots);

@@ -31,6 +31,7 @@ enum class Buf : uint32_t {
   kFfnGate,
   kFfnUp,   // [rows * max(1, k)][F]
   kMoeOut,  // [rows * k][E]
+  kMoeSum,  // [rows][E] what routed experts give, where it waits for the dense path beside them
   kRouter,  // [rows][n_experts]
   kMoeIds,
   kMoeWeights,  // [rows][k]

@@ -59,10 +59,18 @@ size_t expert_tasks(const Pass& p, const TensorRef& w, const MatmulInput& in, co
 
 }  // namespace
 
-void ExpertBlocks::run(const Pass& p, uint32_t layer) const {
+void ExpertBlocks::run(Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec_.layers[layer];
+  if (l.ffn.beside_dense()) {
+    ops_.norm_rows(p, p.ws.get(Buf::kX), l.expert_norm(), p.ws.get(Buf::kNorm));
+    p.normed = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  }
   experts(p, l.ffn, p.normed);
-  ops_.add_residual(p, l.ffn_post_norm);
+  if (l.ffn.beside_dense()) {
+    ops_.norm_rows(p, p.ws.get(Buf::kY), l.ffn.expert_post_norm, p.ws.get(Buf::kMoeSum));
+  } else {
+    ops_.add_residual(p, l.ffn_post_norm);
+  }
 }
 
 void ExpertBlocks::experts(const Pass& p, const FfnSpec& f, const MatmulInput& in) const {
@@ -106,7 +114,7 @@ uint32_t ExpertBlocks::group_request(const ExpertRequest& r, CpuWorkspace& ws) c
 
 MatmulInput ExpertBlocks::norm_request(const ExpertRequest& r, CpuWorkspace& ws) const {
   const uint64_t e = spec_.n_embd;
-  const TensorRef& norm = spec_.layers[r.layer].ffn_norm;
+  const TensorRef& norm = spec_.layers[r.layer].expert_norm();
   float* to = ws.get(Buf::kNorm);
   for (uint32_t i = 0; i < r.n_rows; ++i) {
     rms_norm(kernels_, r.x + i * e, f32_weights(norm), spec_.rms_eps, e, to + i * e);
@@ -121,7 +129,7 @@ void ExpertBlocks::compute(const ExpertRequest& r, CpuWorkspace& ws) const {
   rows.n_rows = r.n_rows;
   const Pass p{rows, ws};
   const LayerSpec& l = spec_.layers[r.layer];
-  ops_.norm_rows(p, r.x, l.ffn_norm, ws.get(Buf::kNorm));
+  ops_.norm_rows(p, r.x, l.expert_norm(), ws.get(Buf::kNorm));
   const MatmulInput in = p.input(Buf::kNorm, spec_.n_embd, r.n_rows, Buf::kActE);
   take_choices(r, l.ffn, ws);
   experts(p, l.ffn, in);

@@ -18,8 +18,8 @@ class ExpertBlocks {
   explicit ExpertBlocks(const BlockOps& ops)
       : ops_(ops), spec_(ops.spec()), kernels_(ops.kernels()) {}
   const ModelSpec& spec() const { return spec_; }
-  /// kExperts, of the rows in Pass::normed.
-  void run(const Pass& p, uint32_t layer) const;
+  /// kExperts, of the rows in Pass::normed, or of a norm of their own beside a dense path.
+  void run(Pass& p, uint32_t layer) const;
 
   // Requests of another tier, in the workspace's buffers.
   /// Groups its slots by expert; how many there are.

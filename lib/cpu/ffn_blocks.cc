@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "cpu/ops.h"
 
@@ -24,7 +25,7 @@ Status FfnBlocks::run(const Op& op, Pass& p) const {
       route(p, l);
       break;
     case OpKind::kSharedExpert:
-      shared_expert(p, f);
+      f.beside_dense() ? dense_path(p, l) : shared_expert(p, f);
       break;
     case OpKind::kInjectPerLayer:
       per_layer_injection(p, op.layer);
@@ -60,9 +61,21 @@ void FfnBlocks::down(const Pass& p, const TensorRef& down, uint64_t width) const
   p.product(down, h, p.ws.get(Buf::kY), spec_.n_embd);
 }
 
+void FfnBlocks::norm_router(Pass& p, const LayerSpec& l) const {
+  if (!l.ffn.beside_dense()) {
+    norm_ffn(p, l);
+    return;
+  }
+  const uint64_t e = spec_.n_embd;
+  float* n = p.ws.get(Buf::kNorm);
+  ops_.norm_rows(p, p.ws.get(Buf::kX), l.ffn.router_scale, n);
+  scale_inplace(kernels_, n, 1.0f / std::sqrt(static_cast<float>(e)), p.rows.n_rows * e);
+  p.normed = p.input(Buf::kNorm, e, p.rows.n_rows, Buf::kActE);
+}
+
 void FfnBlocks::route(Pass& p, const LayerSpec& l) const {
   const FfnSpec& f = l.ffn;
-  norm_ffn(p, l);
+  norm_router(p, l);
   float* logits = p.ws.get(Buf::kRouter);
   p.product(f.router, p.normed, logits, f.n_experts, true);
   auto* ids = p.ws.get<uint32_t>(Buf::kMoeIds);
@@ -72,11 +85,27 @@ void FfnBlocks::route(Pass& p, const LayerSpec& l) const {
     float* w = weights + r * f.n_used;
     softmax(kernels_, prob, f.n_experts);
     top_k(prob, f.n_experts, f.n_used, ids + r * f.n_used, w);
-    if (!f.renormalize) return;
-    float sum = 0.0f;
-    for (uint32_t j = 0; j < f.n_used; ++j) sum += w[j];
-    for (uint32_t j = 0; j < f.n_used; ++j) w[j] /= std::max(sum, 0x1p-14f);
+    if (f.renormalize) {
+      float sum = 0.0f;
+      for (uint32_t j = 0; j < f.n_used; ++j) sum += w[j];
+      for (uint32_t j = 0; j < f.n_used; ++j) w[j] /= std::max(sum, 0x1p-14f);
+    }
+    if (!f.expert_scale) return;
+    const float* scale = f32_weights(f.expert_scale);
+    for (uint32_t j = 0; j < f.n_used; ++j) w[j] *= scale[ids[r * f.n_used + j]];
   });
+}
+
+/// The dense path, and with it the end of both: x += norm(dense + routed).
+void FfnBlocks::dense_path(Pass& p, const LayerSpec& l) const {
+  const FfnSpec& f = l.ffn;
+  norm_ffn(p, l);
+  gate_up(p, f, f.shared_gate, f.shared_up, f.d_shared);
+  down(p, f.shared_down, f.d_shared);
+  float* y = p.ws.get(Buf::kY);
+  ops_.norm_rows(p, y, f.shared_post_norm, y);
+  add_inplace(kernels_, y, p.ws.get(Buf::kMoeSum), uint64_t{p.rows.n_rows} * spec_.n_embd);
+  ops_.add_residual(p, l.ffn_post_norm);
 }
 
 void FfnBlocks::shared_expert(const Pass& p, const FfnSpec& f) const {

@@ -20,7 +20,9 @@ class FfnBlocks {
   void gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
                uint64_t width) const;
   void down(const Pass& p, const TensorRef& down, uint64_t width) const;
+  void norm_router(Pass& p, const LayerSpec& l) const;
   void route(Pass& p, const LayerSpec& l) const;
+  void dense_path(Pass& p, const LayerSpec& l) const;
   void shared_expert(const Pass& p, const FfnSpec& f) const;
   void per_layer_injection(const Pass& p, uint32_t layer) const;
   void scale_layer(const Pass& p, const LayerSpec& l) const;

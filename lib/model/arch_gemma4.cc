@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Gemma 4, dense kinds: sliding-window and global layers with their own head sizes, KV heads and
-// rope, norms before and after both halves of a layer, GeGLU, and optionally per-layer embeddings,
-// a tail of layers that share KV, and global layers whose V is their K projection.
+// Gemma 4: sliding-window and global layers with their own head sizes, KV heads and rope, norms
+// before and after both halves of a layer, GeGLU, and optionally per-layer embeddings, a tail of
+// layers that share KV, global layers whose V is their K projection, and a mixture of experts
+// beside the dense FFN of every layer (26B-A4B).
 #include <cmath>
 
 #include "model/arch_common.h"
@@ -18,6 +19,7 @@ struct Keys {
   uint32_t head_dim = 0, head_dim_swa = 0;
   RopeSpec rope, rope_swa;
   uint32_t n_owners = 0;  // blocks before the tail that shares KV
+  MoeKeys moe;            // n_experts = 0: dense layers
 };
 
 Status read_ropes(const SpecBuilder& b, Keys* k) {
@@ -49,6 +51,17 @@ Status read_keys(SpecBuilder& b, ModelSpec& spec, Keys* k) {
   spec.logit_softcap = static_cast<float>(softcap);
   SHARPI_TRY_ASSIGN(spec.d_ple,
                     b.require_uint("embedding_length_per_layer_input", Range{0, limits::kEmbd}));
+  return Status::ok();
+}
+
+Status read_experts(const SpecBuilder& b, MoeKeys* moe) {
+  SHARPI_TRY_ASSIGN(const uint32_t n, b.uint_or("expert_count", 0, Range{0, limits::kExperts}));
+  if (n == 0) return Status::ok();
+  SHARPI_TRY_ASSIGN(*moe, read_moe_keys(b));
+  moe->renormalize = true;
+  SHARPI_TRY_ASSIGN(const uint32_t width,
+                    b.require_uint("expert_feed_forward_length", Range{1, limits::kFf}));
+  moe->width = Extent{width, "%.expert_feed_forward_length"};
   return Status::ok();
 }
 
@@ -134,11 +147,31 @@ Status load_output_scale(SpecBuilder& b, uint32_t block, LayerSpec* layer) {
                        static_cast<double>(layer->output_scale));
 }
 
+/// The dense FFN becomes the shared expert of a mixture beside it, each with norms of its own.
+Status load_experts(SpecBuilder& b, const Keys& k, uint32_t block, LayerSpec* layer) {
+  FfnSpec& f = layer->ffn;
+  const Extent& embd = k.trunk.embd;
+  const Extent experts{k.moe.n_experts, "%.expert_count"};
+  const FfnSpec dense = f;
+  f = FfnSpec{};
+  SHARPI_TRY(load_moe_ffn(b, k.trunk, block, k.moe, &f));
+  f.activation = dense.activation;
+  f.d_shared = dense.d_ff;
+  f.shared_gate = dense.gate, f.shared_up = dense.up, f.shared_down = dense.down;
+  constexpr WeightKind kF32 = WeightKind::kF32;
+  return b.load_layer(block, {{&f.router_scale, "ffn_gate_inp.scale", kF32, embd},
+                              {&f.expert_norm, "pre_ffw_norm_2.weight", kF32, embd},
+                              {&f.expert_post_norm, "post_ffw_norm_2.weight", kF32, embd},
+                              {&f.shared_post_norm, "post_ffw_norm_1.weight", kF32, embd},
+                              {&f.expert_scale, "ffn_down_exps.scale", kF32, experts}});
+}
+
 Status load_layer(SpecBuilder& b, const Keys& k, uint32_t d_ple, uint32_t block, LayerSpec* layer) {
   LayerSpec& l = *layer;
   const Extent& embd = k.trunk.embd;
   SHARPI_TRY(load_attention(b, k, block, &l.attention));
   SHARPI_TRY(load_dense_ffn(b, k.trunk, block, k.d_ff[block], Activation::kGeluTanh, &l.ffn));
+  if (k.moe.n_experts != 0) SHARPI_TRY(load_experts(b, k, block, &l));
   SHARPI_TRY(load_sandwich_norms(b, k.trunk, block, &l));
   SHARPI_TRY(load_output_scale(b, block, &l));
   if (d_ple == 0) return Status::ok();
@@ -151,9 +184,9 @@ Status load_layer(SpecBuilder& b, const Keys& k, uint32_t d_ple, uint32_t block,
 }  // namespace
 
 Status load_gemma4(SpecBuilder& b, ModelSpec& spec) {
-  SHARPI_TRY(refuse_experts(b, "its dense kinds are"));
   Keys keys;
   SHARPI_TRY(read_keys(b, spec, &keys));
+  SHARPI_TRY(read_experts(b, &keys.moe));
   // The divisors that leave most pairs of a global head unrotated.
   SHARPI_TRY(load_freq_factors(b, /*optional=*/false, &keys.rope));
   SHARPI_TRY(load_per_layer_embeddings(b, keys, spec));

@@ -97,6 +97,14 @@ struct FfnSpec {
   uint32_t d_shared = 0;      // width of the shared expert, 0 = none
   TensorRef shared_gate_inp;  // f32 {E}: sigmoid(dot) scales the shared expert; absent = 1
   TensorRef shared_gate, shared_up, shared_down;
+  // A mixture beside a dense path of its own norms (Gemma 4); that path is the shared expert, and
+  // the layer's ffn_norm is its input's. All of these are there, or none; f32.
+  TensorRef router_scale;      // {E}: the router reads rms(x) * scale / sqrt(E)
+  TensorRef expert_norm;       // {E}: the routed experts' input
+  TensorRef expert_post_norm;  // {E}: of their sum
+  TensorRef shared_post_norm;  // {E}: of the dense path's output
+  TensorRef expert_scale;      // {n_experts}: an expert's share is multiplied by it
+  bool beside_dense() const { return static_cast<bool>(expert_norm); }
 };
 
 struct LayerSpec {
@@ -108,6 +116,8 @@ struct LayerSpec {
   TensorRef mixer_post_norm;  // on the mixer's output, before the residual add (optional)
   TensorRef ffn_norm;         // before the FFN
   TensorRef ffn_post_norm;    // on the FFN's output, before the residual add (optional)
+  /// What routed experts read is normed with.
+  const TensorRef& expert_norm() const { return ffn.beside_dense() ? ffn.expert_norm : ffn_norm; }
   TensorRef ple_gate, ple_proj, ple_post_norm;  // per-layer embedding injection (optional)
   float output_scale = 1.0f;                    // multiplies the residual stream at the layer's end
 

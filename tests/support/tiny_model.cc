@@ -105,13 +105,15 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   set("attention.layer_norm_rms_epsilon", r.rms_eps).set("rope.freq_base", r.rope_base);
   set("attention.key_length", r.head_dim).set("attention.value_length", r.head_dim);
   if (r.n_rot != 0) set("rope.dimension_count", r.n_rot);
-  const bool moe = r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe";
+  const bool moe =
+      r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" || r.beside_dense;
   if (moe) set("expert_count", r.n_experts).set("expert_used_count", r.n_used);
   if (r.arch == "olmoe") {
     set("feed_forward_length", r.d_expert);
   } else if (moe) {
     set("expert_feed_forward_length", r.d_expert);
-  } else {
+  }
+  if (!moe || r.beside_dense) {
     set("feed_forward_length", r.d_ff);
   }
   if (r.arch == "gemma3") set("attention.sliding_window", r.window);

@@ -46,6 +46,7 @@ struct ModelRecipe {
   bool shared_kv_weights = false;  // the file carries the unused K and V weights of that tail
   bool k_eq_v = false;             // no attn_v on global layers
   uint32_t d_ple = 0;
+  bool beside_dense = false;  // a mixture beside every dense FFN
 
   // qwen35, qwen35moe.
   uint32_t attention_every = 4;
@@ -71,6 +72,7 @@ ModelRecipe tiny_qwen3moe();
 ModelRecipe tiny_olmoe();
 ModelRecipe tiny_gemma4();    // E4B kind: per-layer embeddings, a tail that shares KV
 ModelRecipe tiny_gemma4kv();  // 12B kind: K = V and fewer KV heads on global layers
+ModelRecipe tiny_gemma4moe();  // 26B-A4B kind: that with a mixture beside every dense FFN
 ModelRecipe tiny_qwen35();    // with an MTP block
 ModelRecipe tiny_qwen35moe();
 std::vector<ModelRecipe> tiny_recipes();

@@ -138,6 +138,16 @@ class Table {
     add_dense(r_.d_ff);
   }
 
+  void add_experts_beside_dense() {
+    add_moe();
+    for (const char* name :
+         {"pre_ffw_norm_2.weight", "post_ffw_norm_1.weight", "post_ffw_norm_2.weight"}) {
+      norm(name, r_.n_embd);
+    }
+    norm("ffn_gate_inp.scale", r_.n_embd, 8.0);
+    uniform("ffn_down_exps.scale", r_.n_experts, 0.5, 1.5);
+  }
+
   void add_gemma4_block(uint32_t i) {
     const bool global = r_.is_global(i), owner = i < r_.n_layers - r_.n_shared_kv;
     const uint64_t embd = r_.n_embd, head_dim = global ? r_.head_dim : r_.head_dim_swa;
@@ -157,6 +167,7 @@ class Table {
     }
     uniform("layer_output_scale.weight", 1, 0.7, 1.1);
     add_dense(r_.d_ff);
+    if (r_.beside_dense) add_experts_beside_dense();
     if (r_.d_ple == 0) return;
     matrix("inp_gate.weight", {embd, r_.d_ple});
     matrix("proj.weight", {r_.d_ple, embd});
@@ -282,6 +293,12 @@ ModelRecipe tiny_gemma4kv() {
   return r;
 }
 
+ModelRecipe tiny_gemma4moe() {
+  ModelRecipe r = tiny_gemma4kv();
+  r.beside_dense = true;
+  return r;
+}
+
 ModelRecipe tiny_qwen35() {
   ModelRecipe r;
   r.arch = "qwen35";
@@ -301,7 +318,7 @@ ModelRecipe tiny_qwen35moe() {
 std::vector<ModelRecipe> tiny_recipes() {
   return {tiny_qwen3(),    tiny_qwen3moe(), tiny_olmoe(),     tiny_gemma4(),
           tiny_gemma4kv(), tiny_qwen35(),   tiny_qwen35moe(), tiny_llama(),
-          tiny_qwen2(),    tiny_gemma3(),   tiny_smollm3()};
+          tiny_qwen2(),    tiny_gemma3(),   tiny_smollm3(),   tiny_gemma4moe()};
 }
 
 }  // namespace sharpi::test

@@ -38,10 +38,12 @@ const std::string kWindowed = "attention in, keep ring, attention rows, attend, 
 const std::string kDelta = "delta in, delta net, delta out";
 const std::string kDense = ", ffn in, ffn out";
 const std::string kRouted = ", route, experts";
+const std::string kScaled = ", scale";
 const std::string kInjected = ", ffn in, ffn out, inject per-layer input";
 
 const std::map<std::string, Lines>& lists() {
   const std::string shared = kRouted + ", shared expert";
+  const std::string beside = shared + kScaled;
   const Lines two = {"c embed, rope tables", "c layers 0-1: " + kFull + kDense, "c head"};
   static const std::map<std::string, Lines> lists = {
       {"tiny-qwen3", {"c embed, rope tables", "c layers 0-3: " + kFull + kDense, "c head"}},
@@ -68,6 +70,13 @@ const std::map<std::string, Lines>& lists() {
         "c layer 1: " + kWindowed + ", keep ring" + kDense, "c head"}},
       {"rand-qwen2", two},
       {"rand-smollm3", {"c embed, rope tables", "c layers 0-4: " + kFull + kDense, "c head"}},
+      {"rand-gemma4-moe",
+       {"c embed, rope tables", "c layers 0-1: " + kWindowed + beside,
+        "c layer 2: " + kFull + ", keep ring" + beside, "c head"}},
+      {"rand-gemma4-e2b",
+       {"c embed, per-layer inputs, rope tables", "c layer 0: " + kWindowed + kInjected + kScaled,
+        "c layers 1-2: " + kFull + kInjected + kScaled,
+        "c layer 3: " + kFull + ", keep ring" + kInjected + kScaled, "c head"}},
       {"rand-gemma3",
        {"c embed, rope tables", "c layers 0-4: " + kWindowed + kDense,
         "c layer 5: " + kFull + ", keep ring" + kDense, "c head"}},

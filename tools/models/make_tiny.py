@@ -16,6 +16,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
 from gguf.quants import quantize
 
+import gemma4
 import reference
 
 VOCAB = 288
@@ -31,6 +32,14 @@ MODELS = {
                         scaling=("linear", 8.0), eps=1e-6),
     # The last of four layers turns nothing by its position.
     "rand-smollm3": dict(arch="smollm3", heads=4, kv=1, layers=5, base=2000000.0),
+    # As 26B-A4B: a mixture beside every dense FFN, K = V and fewer KV heads on global layers.
+    "rand-gemma4-moe": dict(arch="gemma4", heads=4, kv=2, head=64, global_kv=1, global_head=128, k_is_v=True,
+                            kinds=[gemma4.WINDOWED, gemma4.WINDOWED, gemma4.GLOBAL], window=24, shared=0,
+                            ff=96, double=False, ple=0, experts=8, used=2, expert_ff=32),
+    # As E2B: one KV head, per-layer embeddings, FFNs of twice the width where KV is shared.
+    "rand-gemma4-e2b": dict(arch="gemma4", heads=2, kv=1, head=64, global_kv=1, global_head=128, k_is_v=False,
+                            kinds=[gemma4.WINDOWED, gemma4.GLOBAL] * 2, window=24, shared=2, ff=64,
+                            double=True, ple=32, experts=0),
 }
 
 
@@ -43,7 +52,7 @@ def byte_tokens(spelled):
 
 
 def add_tokenizer(w, arch):
-    scored = arch == "gemma3"
+    scored = arch.startswith("gemma")
     tokens = byte_tokens(not scored) + [f"<{i}>" for i in range(256, VOCAB)]
     kinds = [6 if scored else 1] * 256 + [3] * (VOCAB - 256)
     w.add_tokenizer_model("llama" if scored else "gpt2")
@@ -67,8 +76,12 @@ class Weights:
 
     def matrix(self, name, rows, columns, gain=1.0, kind=None):
         w = self.random.normal(0, gain / np.sqrt(columns), (rows, columns)).astype(np.float32)
-        kind = kind or self.kind
+        kind = self.kind if kind is None else kind
         self.writer.add_tensor(name, quantize(w, kind), raw_dtype=kind)
+
+    def slabs(self, name, n, rows, columns, gain=1.0):
+        w = self.random.normal(0, gain / np.sqrt(columns), (n, rows, columns)).astype(np.float32)
+        self.writer.add_tensor(name, quantize(w, self.kind), raw_dtype=self.kind)
 
     def vector(self, name, n, centre=0.0, spread=0.1):
         self.writer.add_tensor(name, (centre + spread * self.random.normal(size=n)).astype(
@@ -108,12 +121,25 @@ def llama3_divisors(base, factor=8.0, low=1.0, high=4.0, original=256):
 
 
 def write_model(path, name, m, seed):
-    arch, embd, ff, layers = m["arch"], 64, m.get("ff", 96), m.get("layers", 2)
-    w = GGUFWriter(path, arch)
+    w = GGUFWriter(path, m["arch"])
     w.add_name(name)
-    add_keys(w, m, embd, ff, layers)
-    add_tokenizer(w, arch)
+    add_tokenizer(w, m["arch"])
     t = Weights(w, m.get("kind", Type.Q8_0), seed)
+    if m["arch"] == "gemma4":
+        gemma4.add_keys(w, m, 64)
+        gemma4.add_tensors(w, t, m, 64, VOCAB)
+    else:
+        add_plain(w, t, m)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def add_plain(w, t, m):
+    """Keys and tensors of a decoder without parts of its own kind."""
+    arch, embd, ff, layers = m["arch"], 64, m.get("ff", 96), m.get("layers", 2)
+    add_keys(w, m, embd, ff, layers)
     gemma = arch == "gemma3"
     tied = m.get("tied", True)
     t.matrix("token_embd.weight", VOCAB, embd, 3.0, Type.Q8_0)
@@ -142,10 +168,6 @@ def write_model(path, name, m, seed):
         t.matrix(p + "ffn_gate.weight", ff, embd)
         t.matrix(p + "ffn_up.weight", ff, embd)
         t.matrix(p + "ffn_down.weight", embd, ff, 3.0)
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_tensors_to_file()
-    w.close()
 
 
 def make(folder, name, m):

@@ -11,6 +11,8 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llam
                           MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 
+import gemma4
+
 
 class File:
     """Keys and dequantised tensors of a GGUF file."""
@@ -94,6 +96,8 @@ def make_model(file):
         return SmolLM3ForCausalLM(SmolLM3Config(
             **config, rope_parameters=rope_of(file), pad_token_id=0,
             no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n_layers)]))
+    if file.arch == "gemma4":
+        return gemma4.make_model(file, config)
     assert file.arch == "gemma3", file.arch
     layers = config["num_hidden_layers"]
     period = file.own("attention.sliding_window_pattern", 6)
@@ -131,13 +135,16 @@ def load(path):
     file = File(path)
     model = make_model(file).float().eval()
     gemma = file.arch == "gemma3"
-    names = GEMMA_LAYER if gemma else LAYER
-    heads = {"attn_q": model.config.num_attention_heads, "attn_k": model.config.num_key_value_heads}
+    names = GEMMA_LAYER | gemma4.LAYER if file.arch.startswith("gemma") else LAYER
+    heads = {"attn_q": file.own("attention.head_count"),
+             "attn_k": file.own("attention.head_count_kv", file.own("attention.head_count"))}
     state = {}
     for name in file.tensors:
         w = file.weight(name)
         if gemma and name.endswith("norm.weight"):
             w = w - 1.0
+        if name == "rope_freqs.weight" and file.arch == "gemma4":
+            continue  # the same as the configuration's share of pairs that are turned
         if name == "rope_freqs.weight":
             set_freq_factors(model, w)
             continue
@@ -150,7 +157,7 @@ def load(path):
         else:
             state[{"token_embd.weight": "model.embed_tokens.weight",
                    "output_norm.weight": "model.norm.weight",
-                   "output.weight": "lm_head.weight"}[name]] = w
+                   "output.weight": "lm_head.weight", **gemma4.MODEL}[name]] = w
     if getattr(model.config, "attention_bias", False) and file.arch == "llama":
         # The configuration gives the output projection a bias too; files have none.
         for i in range(model.config.num_hidden_layers):

@@ -138,11 +138,26 @@ uint64_t ModelSpec::parameter_count() const {
     const FfnSpec& f = l.ffn;
     for (const TensorRef* t : l.mixer_products()) add(t->tensor);
     for (const TensorRef* t : l.mixer_vectors()) add(t->tensor);
-    for (const TensorRef* t :
-         {&l.mixer_norm, &l.mixer_post_norm, &l.ffn_norm, &l.ffn_post_norm, &l.ple_gate,
-          &l.ple_proj, &l.ple_post_norm, &f.gate, &f.up, &f.down, &f.router, &f.shared_gate_inp,
-          &f.shared_gate, &f.shared_up, &f.shared_down, &f.router_scale, &f.expert_norm,
-          &f.expert_post_norm, &f.shared_post_norm, &f.expert_scale}) {
+    for (const TensorRef* t : {&l.mixer_norm,
+                               &l.mixer_post_norm,
+                               &l.ffn_norm,
+                               &l.ffn_post_norm,
+                               &l.ple_gate,
+                               &l.ple_proj,
+                               &l.ple_post_norm,
+                               &f.gate,
+                               &f.up,
+                               &f.down,
+                               &f.router,
+                               &f.shared_gate_inp,
+                               &f.shared_gate,
+                               &f.shared_up,
+                               &f.shared_down,
+                               &f.router_scale,
+                               &f.expert_norm,
+                               &f.expert_post_norm,
+                               &f.shared_post_norm,
+                               &f.expert_scale}) {
       add(t->tensor);
     }
     if (const AttentionSpec* attention = l.attends()) add(attention->rope.freq_factors);

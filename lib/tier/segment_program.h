@@ -34,14 +34,14 @@ enum class OpKind : uint8_t {
   kFfnIn,                // h = act(gate norm(x)) * up norm(x)
   kFfnOut,               // x += norm(down h)
   kRoute,                // which experts, and their shares
-  kExperts,              // x += norm(sum of the routed experts of norm(x)); beside a dense path: kept
-  kSharedExpert,         // x += gate * shared expert of norm(x), x as it was before kExperts;
-                         // of a dense path: x += norm(norm(dense) + norm(what kExperts kept))
-  kInjectPerLayer,       // x += norm(projection of the gated per-layer input)
-  kScaleLayer,           // x *= the layer's scale
-  kReleaseWeights,       // the pass is done with what kFetchWeights brought
-  kLayerEnd,             // whoever follows the pass hears of the layer
-  kHead,                 // logits of the wanted rows
+  kExperts,         // x += norm(sum of the routed experts of norm(x)); beside a dense path: kept
+  kSharedExpert,    // x += gate * shared expert of norm(x), x as it was before kExperts;
+                    // of a dense path: x += norm(norm(dense) + norm(what kExperts kept))
+  kInjectPerLayer,  // x += norm(projection of the gated per-layer input)
+  kScaleLayer,      // x *= the layer's scale
+  kReleaseWeights,  // the pass is done with what kFetchWeights brought
+  kLayerEnd,        // whoever follows the pass hears of the layer
+  kHead,            // logits of the wanted rows
 };
 
 struct Op {

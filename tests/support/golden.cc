@@ -294,9 +294,8 @@ const std::vector<std::string>& trained_models() {
 
 const std::vector<std::string>& random_models() {
   static const std::vector<std::string> names{
-      "rand-llama3", "rand-llama-linear", "rand-llama-yarn", "rand-mistral",
-      "rand-qwen2",  "rand-gemma3",       "rand-smollm3",    "rand-gemma4-moe",
-      "rand-gemma4-e2b"};
+      "rand-llama3", "rand-llama-linear", "rand-llama-yarn", "rand-mistral",   "rand-qwen2",
+      "rand-gemma3", "rand-smollm3",      "rand-gemma4-moe", "rand-gemma4-e2b"};
   return names;
 }
 

@@ -67,7 +67,15 @@ if [[ -n $prebuilt ]]; then
   suites=$folder/suites.tsv
 else
   suites=$results/suites.new
-  tools/suite_sources.py "$folder" > "$suites" || exit 1
+  if ! tools/suite_sources.py "$folder" > "$suites" 2> "$results/suites.log"; then
+    cat "$results/suites.log" >&2
+    exit 1
+  fi
+  # What is not built is named where it was asked for.
+  while read -r line; do
+    name=${line%% *}
+    [[ ${name##*/} =~ $suite ]] && echo "$line" >&2
+  done < "$results/suites.log"
 fi
 # What programs of other sources did is forgotten.
 ((again)) && rm -f "$results/suites.tsv"

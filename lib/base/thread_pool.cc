@@ -125,7 +125,8 @@ void ThreadPool::Impl::wait_for_workers() {
   };
   if (spin_until(finished, spin)) return;
   for (;;) {
-    caller_sleeps.store(1, std::memory_order_seq_cst);
+    // As an exchange: emulators of ARM on x86-64 let a store and the load behind it change places.
+    caller_sleeps.exchange(1, std::memory_order_seq_cst);
     if (static_cast<uint32_t>(state.load(std::memory_order_seq_cst)) == 0) break;
     os::wait_while(caller_sleeps, 1);
   }

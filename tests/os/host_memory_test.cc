@@ -151,6 +151,21 @@ TEST_F(HostFiles, GroupsOfVersionTwoMayLieBesideThoseOfOne) {
   expect(300, 30);
 }
 
+// Files are read in pieces of 4096 bytes, of which each may end anywhere in a line.
+TEST_F(HostFiles, LinesMayBeOfAnyLength) {
+  group("", 500, 300);
+  for (size_t length = 4050; length < 4100; ++length) {
+    const std::string long_line = std::string(length, 'x') + "\n";
+    write("/proc/self/cgroup", "0::/\n");
+    write("/proc/meminfo", "MemTotal:  102400 kB\n" + long_line + "MemAvailable:  20480 kB");
+    expect(100, 20);
+    write("/proc/meminfo", "MemTotal:  1024000 kB\n" + long_line + "MemAvailable:  819200 kB\n");
+    write("/proc/self/cgroup", "1:" + long_line + "0::/here\n");
+    group("/here", 400, 390);
+    expect(400, 10);
+  }
+}
+
 TEST_F(HostFiles, GroupsWithoutALimitTellNothing) {
   old_group("", kNoLimit, 900, 0);
   const HostMemory memory = host_memory(root_, {});

@@ -14,3 +14,11 @@ static_package "$root" zlib 1.2 '' /usr/x86_64-w64-mingw32/lib/libz.a
 static_package "$root" nlohmann_json 3 '' ''
 ln -sfn /usr/include/boost "$root/include/boost"
 ln -sfn /usr/include/nlohmann "$root/include/nlohmann"
+# What finds headers alone on Linux would name the folder of all the machine's headers here.
+mkdir -p "$root/lib/cmake/nlohmann_json"
+cat > "$root/lib/cmake/nlohmann_json/nlohmann_jsonConfig.cmake" << 'CONFIG'
+if(NOT TARGET nlohmann_json::nlohmann_json)
+  add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
+  target_include_directories(nlohmann_json::nlohmann_json INTERFACE "${CMAKE_CURRENT_LIST_DIR}/../../../include")
+endif()
+CONFIG

@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <limits>
 #include <string_view>
+
+#include "os/linux/text_lines.h"
 
 namespace sharpi::os {
 namespace {
@@ -20,17 +21,17 @@ uint64_t number_of(std::string_view text) {
 }
 
 std::string first_line(const std::string& path) {
-  std::ifstream in(path);
+  TextLines in(path);
   std::string line;
-  std::getline(in, line);
+  in.next(&line);
   return line;
 }
 
 /// The number of a line that begins with `field` and a blank.
 uint64_t field_in(const std::string& path, std::string_view field) {
-  std::ifstream in(path);
+  TextLines in(path);
   std::string line;
-  while (std::getline(in, line)) {
+  while (in.next(&line)) {
     if (!line.starts_with(field)) continue;
     const std::string_view rest = std::string_view(line).substr(field.size());
     if (rest.starts_with(' ') || rest.starts_with('\t')) return number_of(rest);
@@ -71,9 +72,9 @@ struct Place {
 
 Place place_of(const std::string& root, std::string_view controller) {
   Place place;
-  std::ifstream in(root + "/proc/self/cgroup");
+  TextLines in(root + "/proc/self/cgroup");
   std::string line;
-  while (std::getline(in, line)) {
+  while (in.next(&line)) {
     const size_t first = line.find(':');
     const size_t second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos) continue;

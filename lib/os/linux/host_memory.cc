@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <string_view>
 
 #include "os/linux/control_groups.h"
+#include "os/linux/text_lines.h"
 
 namespace sharpi::os {
 namespace {
@@ -21,9 +21,9 @@ uint64_t times(uint64_t a, uint64_t b) {
 
 /// The number of a line of /proc/meminfo, in bytes; `otherwise` where there is no such line.
 uint64_t meminfo(const std::string& root, std::string_view field, uint64_t otherwise) {
-  std::ifstream in(root + "/proc/meminfo");
+  TextLines in(root + "/proc/meminfo");
   std::string line;
-  while (std::getline(in, line)) {
+  while (in.next(&line)) {
     if (!line.starts_with(field)) continue;
     const size_t digits = std::min(line.find_first_not_of(" \t", field.size()), line.size());
     uint64_t kib = 0;

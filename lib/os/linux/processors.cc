@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
-#include <fstream>
 
 #include "os/linux/control_groups.h"
+#include "os/linux/text_lines.h"
 
 namespace sharpi::os {
 namespace {
@@ -42,9 +42,9 @@ uint32_t usable_cpus() {
 }
 
 std::string cpu_name() {
-  std::ifstream in("/proc/cpuinfo");
+  TextLines in("/proc/cpuinfo");
   std::string line, implementer, part;
-  while (std::getline(in, line)) {
+  while (in.next(&line)) {
     const size_t colon = line.find(": ");
     if (colon == std::string::npos) continue;
     const std::string value = line.substr(colon + 2);

@@ -223,7 +223,7 @@ class Reader {
 };
 
 void append_u(uint32_t unit, bool foreign, MarkedText* out) {
-  char text[8];
+  char text[12];
   std::snprintf(text, sizeof text, "\\u%04x", unit);
   out->append(text, foreign);
 }

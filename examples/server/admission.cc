@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "admission.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 
 #include "fields.h"
 #include "settings_values.h"
+#include "sockets.h"
 
 namespace server {
 namespace {
@@ -37,9 +36,7 @@ std::string name_of(std::string_view host) {
 
 bool is_address(std::string name) {
   if (name.starts_with('[')) name = name.substr(1, name.size() - 2);
-  char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, name.c_str(), bytes) == 1 ||
-         inet_pton(AF_INET6, name.c_str(), bytes) == 1;
+  return is_numeric_address(name);
 }
 
 // The page of the server itself, by whichever name it was asked for.

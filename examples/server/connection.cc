@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "connection.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 
 namespace server {
 namespace {
@@ -23,7 +18,7 @@ constexpr std::chrono::seconds kLastSilence{2};
 }  // namespace
 
 Connection::~Connection() {
-  ::close(socket_);
+  close_socket(socket_);
 }
 
 void Connection::enter(State state) {
@@ -74,24 +69,18 @@ bool Connection::flush() {
   while (has_output()) {
     const bool own = written_ < output_.size();
     const std::string_view rest = own ? std::string_view(output_).substr(written_) : fixed_;
-    const ssize_t n = ::send(socket_, rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    const Moved sent = send_some(socket_, rest);
+    if (sent.why != Moved::Why::kDone) return sent.why == Moved::Why::kNothingNow;
     made_progress();
     if (own) {
-      written_ += static_cast<size_t>(n);
+      written_ += sent.bytes;
     } else {
-      fixed_.remove_prefix(static_cast<size_t>(n));
+      fixed_.remove_prefix(sent.bytes);
     }
   }
   output_ = {};  // gives a long one's memory back
   written_ = 0;
   return true;
-}
-
-bool is_gone(int socket) {
-  pollfd p{socket, POLLRDHUP, 0};
-  return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
 }  // namespace server

@@ -12,6 +12,7 @@
 
 #include "http_message.h"
 #include "http_parser.h"
+#include "sockets.h"
 
 namespace server {
 
@@ -28,12 +29,12 @@ class Connection {
   using Clock = std::chrono::steady_clock;
 
   /// Takes the socket over.
-  Connection(int socket, std::chrono::seconds arrival) : socket_(socket), arrival_(arrival) {}
+  Connection(Socket socket, std::chrono::seconds arrival) : socket_(socket), arrival_(arrival) {}
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int socket() const { return socket_; }
+  Socket socket() const { return socket_; }
   State state() const { return state_; }
   void enter(State state);
   /// When something has to have happened.
@@ -65,7 +66,7 @@ class Connection {
   Connection* next = nullptr;  // in the list of those that wait for a thread, or come back
 
  private:
-  const int socket_;
+  const Socket socket_;
   const std::chrono::seconds arrival_;
   State state_ = State::kRests;
   Clock::time_point changed_at_ = Clock::now(), progress_at_ = changed_at_, begun_at_ = changed_at_;
@@ -74,8 +75,5 @@ class Connection {
   std::string_view fixed_;  // behind the output
   std::unique_ptr<HttpParser> parser_;
 };
-
-/// Whether a client closed its connection, or its sending half: nobody waits for an answer.
-bool is_gone(int socket);
 
 }  // namespace server

@@ -2,9 +2,9 @@
 #include "engine.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "grammar_cache.h"
+#include "host_process.h"
 
 namespace server {
 namespace {
@@ -94,8 +94,7 @@ Engine::Engine(const Settings& settings) : grammars_(std::make_unique<GrammarCac
   model_.reset(model);
   info_.struct_size = sizeof info_;
   check(sharpi_model_info(model, &info_, &err), err);
-  name_ = settings.alias.empty() ? std::filesystem::path(settings.model).stem().string()
-                                 : settings.alias;
+  name_ = settings.alias.empty() ? utf8_of(path_of(settings.model).stem()) : settings.alias;
 }
 
 Engine::~Engine() = default;

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "exchange.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <array>
-#include <cerrno>
 #include <cstdio>
 
 namespace server {
@@ -17,15 +13,13 @@ constexpr int kPatience = 10000;  // ms
 }  // namespace
 
 bool Exchange::send_all(std::string_view text) {
-  const int socket = connection_.socket();
+  const Socket socket = connection_.socket();
   while (!text.empty()) {
     if (is_gone(socket)) return false;
-    const ssize_t n = ::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
-    if (n > 0 || (n < 0 && errno == EINTR)) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
-    pollfd p{socket, POLLOUT | POLLRDHUP, 0};
-    if (poll(&p, 1, kPatience) == 0) return false;
+    const Moved sent = send_some(socket, text);
+    if (sent.why == Moved::Why::kLost) return false;
+    text.remove_prefix(sent.bytes);
+    if (sent.why == Moved::Why::kNothingNow && !await_room(socket, kPatience)) return false;
   }
   return true;
 }

@@ -1,30 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "http_listener.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <exception>
 #include <iterator>
-#include <memory>
 #include <new>
-#include <stdexcept>
-#include <system_error>
 #include <utility>
 
 namespace server {
 namespace {
 
-// The kernel's places for connections that are not accepted yet.
-constexpr int kPlaces = 1024;
 // How often deadlines are looked at while there are connections, in milliseconds.
 constexpr int kSweep = 200;
 // Descriptors that are not for connections: files of the model, saved sessions, the library's own.
@@ -33,37 +19,9 @@ constexpr size_t kFewestConnections = 1024;
 
 // Four connections for each request that may be served, where the system has descriptors for them.
 size_t most_connections(size_t threads) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
   const size_t wanted = std::max(kFewestConnections, 4 * threads);
-  const size_t there = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+  const size_t there = std::min(most_sockets(), size_t{1} << 20);
   return std::min(wanted, std::max<size_t>(8, there - std::min(there, kOtherDescriptors)));
-}
-
-[[noreturn]] void fail(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
-
-int bound_socket(const addrinfo& address) {
-  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  const int yes = 1, no = 0;
-  // A port whose connections have ended can be had again at once; one that is taken cannot.
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (address.ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-  if (::bind(fd, address.ai_addr, address.ai_addrlen) == 0 && ::listen(fd, kPlaces) == 0) return fd;
-  const int error = errno;
-  ::close(fd);
-  errno = error;
-  return -1;
-}
-
-int port_of(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return -1;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 }  // namespace
@@ -73,81 +31,44 @@ HttpListener::HttpListener(HttpHandler& handler, MemoryBudget& budget, const Htt
       budget_(budget),
       limits_(limits),
       most_connections_(most_connections(limits.threads)),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      workers_(limits.threads, [this](Connection& connection) { serve(connection); }) {
-  if (epoll_ < 0 || wake_ < 0) fail("the system has no descriptors left");
-}
+      workers_(limits.threads, [this](Connection& connection) { serve(connection); }) {}
 
 HttpListener::~HttpListener() {
   workers_.finish();
   connections_.clear();
-  for (const int fd : {listener_, epoll_, wake_}) {
-    if (fd >= 0) ::close(fd);
-  }
+  if (listener_ != kNoSocket) close_socket(listener_);
 }
 
 int HttpListener::bind(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(),
-                                 std::to_string(port).c_str(), &hints, &found);
-  if (status != 0) throw std::runtime_error(gai_strerror(status));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
-  for (const addrinfo* a = found; a != nullptr && listener_ < 0; a = a->ai_next) {
-    listener_ = bound_socket(*a);
-  }
-  if (listener_ < 0) fail("bind");
+  listener_ = listening_socket(host, port);
   return port_of(listener_);
 }
 
-void HttpListener::watch(int socket, uint32_t events, Connection* connection, int operation) const {
-  epoll_event event{};
-  event.events = events;
-  event.data.ptr = connection;
-  if (epoll_ctl(epoll_, operation, socket, &event) != 0 && operation != EPOLL_CTL_DEL) {
-    throw std::bad_alloc();
-  }
-}
-
-void HttpListener::watch(Connection& connection) const {
-  watch(connection.socket(), connection.state() == State::kLeaves ? EPOLLOUT : EPOLLIN, &connection,
-        EPOLL_CTL_MOD);
+void HttpListener::watch(Connection& connection) {
+  const bool leaves = connection.state() == State::kLeaves;
+  poller_.change(connection.socket(), leaves ? Poller::For::kWriting : Poller::For::kReading,
+                 &connection);
 }
 
 void HttpListener::stop() {
   stopping_ = true;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(wake_, &one, sizeof one);
+  poller_.wake();
 }
 
-// The listening socket has no connection, and what wakes has this listener, as their mark.
+// The listening socket has no connection as its mark.
 void HttpListener::listen() {
-  epoll_event wakes{};
-  wakes.events = EPOLLIN;
-  wakes.data.ptr = this;
-  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &wakes) != 0) fail("epoll");
-  watch(listener_, EPOLLIN, nullptr, EPOLL_CTL_ADD);
+  poller_.add(listener_, Poller::For::kReading, nullptr);
   while (!stopping_) await_events(connections_.empty() && accepts_ ? -1 : kSweep);
   end_all();
 }
 
 void HttpListener::await_events(int patience) {
-  std::array<epoll_event, 64> events;
-  const int n = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), patience);
   bool accepts = false;
-  for (int i = 0; i < n; ++i) {
-    const epoll_event& event = events[static_cast<size_t>(i)];
-    if (event.data.ptr == nullptr) {
+  for (const Poller::Event& event : poller_.wait(patience)) {
+    if (event.mark == nullptr) {
       accepts = true;
-    } else if (event.data.ptr == this) {
-      uint64_t times = 0;
-      [[maybe_unused]] const ssize_t n_read = ::read(wake_, &times, sizeof times);
     } else {
-      handle(*static_cast<Connection*>(event.data.ptr), event.events);
+      handle(*static_cast<Connection*>(event.mark), event.writable);
     }
   }
   take_back();
@@ -157,39 +78,37 @@ void HttpListener::await_events(int patience) {
 }
 
 void HttpListener::end_all() {
-  for (Connection& connection : connections_) ::shutdown(connection.socket(), SHUT_RDWR);
+  for (Connection& connection : connections_) end_both(connection.socket());
   workers_.finish();
   returned_ = nullptr;
   connections_.clear();
   drop_closed();
-  ::close(std::exchange(listener_, -1));
+  poller_.remove(listener_);
+  close_socket(std::exchange(listener_, kNoSocket));
 }
 
 void HttpListener::accept_all() {
   for (;;) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-      const bool full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    const auto [socket, full] = accept_one(listener_);
+    if (socket == kNoSocket) {
       if (full && make_room()) continue;
       accepts_ = !full;
-      if (full) watch(listener_, 0, nullptr, EPOLL_CTL_MOD);  // until the next sweep
+      if (full) poller_.change(listener_, Poller::For::kNothing, nullptr);  // until the next sweep
       return;
     }
     if (connections_.size() >= most_connections_ && !make_room()) {
-      ::close(fd);
+      close_socket(socket);
       continue;
     }
-    const int yes = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     try {
-      connections_.emplace_back(fd, limits_.arrival);
+      connections_.emplace_back(socket, limits_.arrival);
       connections_.back().self = std::prev(connections_.end());
     } catch (const std::bad_alloc&) {
-      ::close(fd);
+      close_socket(socket);
       continue;
     }
     try {
-      watch(fd, EPOLLIN, &connections_.back(), EPOLL_CTL_ADD);
+      poller_.add(socket, Poller::For::kReading, &connections_.back());
     } catch (const std::bad_alloc&) {
       connections_.pop_back();
     }
@@ -241,17 +160,16 @@ void HttpListener::end_by_answer(Connection& connection) {
   }
 }
 
-void HttpListener::handle(Connection& connection, uint32_t events) {
-  guarded(connection, (events & EPOLLOUT) != 0 || connection.state() == State::kLeaves
-                          ? &HttpListener::resume
-                          : &HttpListener::receive);
+void HttpListener::handle(Connection& connection, bool writable) {
+  guarded(connection, writable || connection.state() == State::kLeaves ? &HttpListener::resume
+                                                                       : &HttpListener::receive);
 }
 
 void HttpListener::receive(Connection& connection) {
   std::array<char, 32768> buffer;
-  const ssize_t n = recv(connection.socket(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
-  if (n < 0) return close(connection);
+  const auto [why, n] = receive_some(connection.socket(), buffer.data(), buffer.size());
+  if (why == Moved::Why::kNothingNow) return;
+  if (why == Moved::Why::kLost) return close(connection);
   if (connection.state() == State::kDrains) {
     connection.made_progress();
     return n == 0 ? close(connection) : void();
@@ -263,7 +181,7 @@ void HttpListener::receive(Connection& connection) {
     return refuse(connection, connection.parser().fault(), connection.parser().fault_sentence());
   }
   connection.made_progress();
-  connection.input().append(buffer.data(), static_cast<size_t>(n));
+  connection.input().append(buffer.data(), n);
   process(connection);
 }
 
@@ -333,7 +251,7 @@ void HttpListener::go_on(Connection& connection) {
   if (connection.has_output()) return watch(connection);
   connection.forget_request();
   if (connection.closes) {
-    ::shutdown(connection.socket(), SHUT_WR);
+    end_sending(connection.socket());
     connection.input() = {};
     connection.enter(State::kDrains);
     return watch(connection);
@@ -351,7 +269,7 @@ void HttpListener::resume(Connection& connection) {
 // It is dropped when nobody looks at it any more.
 void HttpListener::close(Connection& connection) {
   if (connection.state() == State::kIsClosed) return;
-  watch(connection.socket(), 0, nullptr, EPOLL_CTL_DEL);
+  poller_.remove(connection.socket());
   connection.enter(State::kIsClosed);
   closed_.splice(closed_.end(), connections_, connection.self);
 }
@@ -375,7 +293,7 @@ void HttpListener::take_back() {
 }
 
 void HttpListener::rejoin(Connection& connection) {
-  watch(connection.socket(), 0, &connection, EPOLL_CTL_ADD);
+  poller_.add(connection.socket(), Poller::For::kNothing, &connection);
   resume(connection);
 }
 
@@ -390,7 +308,7 @@ void HttpListener::sweep() {
   }
   if (accepts_) return;
   accepts_ = true;
-  watch(listener_, EPOLLIN, nullptr, EPOLL_CTL_MOD);
+  poller_.change(listener_, Poller::For::kReading, nullptr);
 }
 
 void HttpListener::end_late(Connection& connection) {
@@ -404,7 +322,7 @@ void HttpListener::hand_over(Connection& connection) {
   if (workers_.busy() >= std::max(limits_.threads, most_connections_ / 2)) {
     return refuse(connection, 503, "too many requests wait for a thread");
   }
-  watch(connection.socket(), 0, nullptr, EPOLL_CTL_DEL);
+  poller_.remove(connection.socket());
   connection.enter(State::kIsServed);
   workers_.add(connection);
 }
@@ -426,13 +344,12 @@ void HttpListener::serve(Connection& connection) {
     whole = !exchange.is_stream();
     if (whole) connection.put_out_of_memory();
   }
-  if (!whole) ::shutdown(connection.socket(), SHUT_RDWR);
+  if (!whole) end_both(connection.socket());
   connection.forget_request();
   const std::lock_guard lock(mutex_);
   connection.next = returned_;
   returned_ = &connection;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n = ::write(wake_, &one, sizeof one);
+  poller_.wake();
 }
 
 }  // namespace server

@@ -15,6 +15,7 @@
 #include "connection.h"
 #include "exchange.h"
 #include "memory_budget.h"
+#include "poller.h"
 #include "workers.h"
 
 namespace server {
@@ -59,12 +60,11 @@ class HttpListener {
  private:
   using Clock = Connection::Clock;
   using State = Connection::State;
-  void watch(int socket, uint32_t events, Connection* connection, int operation) const;
-  void watch(Connection& connection) const;
+  void watch(Connection& connection);
   void await_events(int patience);
   void accept_all();
   bool make_room();
-  void handle(Connection& connection, uint32_t events);
+  void handle(Connection& connection, bool writable);
   void receive(Connection& connection);
   void process(Connection& connection);
   bool judge(Connection& connection);
@@ -88,7 +88,8 @@ class HttpListener {
   MemoryBudget& budget_;
   const HttpLimits limits_;
   const size_t most_connections_;
-  int listener_ = -1, epoll_ = -1, wake_ = -1;
+  Poller poller_;
+  Socket listener_ = kNoSocket;
   bool accepts_ = true;
   std::atomic<bool> stopping_{false};
   std::list<Connection> connections_, closed_;

@@ -1,35 +1,13 @@
 // SPDX-License-Identifier: MIT
 // An HTTP server for one model, over sharpi.h alone. docs/server.md says what it answers.
 #include <malloc.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <cstdio>
-#include <thread>
 
+#include "host_process.h"
 #include "http_server.h"
 
 namespace {
-
-// Waits for Ctrl-C or a request to end in a thread of its own; all others have them blocked.
-class Waiter {
- public:
-  Waiter(server::HttpServer& http, const sigset_t& signals)
-      : thread_([&http, signals] {
-          int number = 0;
-          sigwait(&signals, &number);
-          http.stop();
-        }) {}
-  ~Waiter() {
-    pthread_kill(thread_.native_handle(), SIGTERM);
-    thread_.join();
-  }
-  Waiter(const Waiter&) = delete;
-  Waiter& operator=(const Waiter&) = delete;
-
- private:
-  std::thread thread_;
-};
 
 void print_settings(const server::Settings& settings, const server::Engine& engine) {
   const nlohmann::ordered_json all = server::settings_json(settings);
@@ -61,18 +39,12 @@ void bound_allocator() {
 int serve(const server::Settings& settings) {
   const server::Engine engine(settings);
   print_settings(settings, engine);
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // a saved conversation beyond the limit of files is one not saved
+  server::keep_stop_requests();
   server::HttpServer http(engine, settings);
   const int port = http.bind();
   std::printf("listening on %s\n", http.address(port).c_str());
   std::fflush(stdout);
-  const Waiter waiter(http, signals);
+  const server::StopWaiter waiter([&http] { http.stop(); });
   http.listen();
   return 0;
 }
@@ -81,7 +53,7 @@ int serve(const server::Settings& settings) {
 
 int main(int argc, char** argv) {
   bound_allocator();
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::vector<std::string> arguments = server::program_arguments(argc, argv);
   for (const std::string& argument : arguments) {
     if (argument == "--help" || argument == "-h") {
       std::fputs(server::settings_help().c_str(), stdout);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "answer_format.h"
+#include "host_process.h"
 #include "http_server.h"
 #include "json_document.h"
 #include "messages_request.h"
@@ -114,9 +115,7 @@ void HttpServer::add_routes() {
     exchange.response.body = metrics_.text();
   });
   const std::time_t created = std::time(nullptr);
-  char day[32] = "";
-  std::tm utc{};
-  std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&created, &utc));
+  const std::string day = utc_text(created);
   const json model = {{"id", engine_.name()},
                       {"object", "model"},
                       {"created", created},

@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 
 #include "engine.h"
+#include "private_folder.h"
 
 namespace server {
 
@@ -38,9 +40,7 @@ class SavedSessions {
   };
   void remove(std::list<File>::iterator file);
 
-  void remove_left() const;
-
-  const int folder_;  // -1: none
+  const std::unique_ptr<PrivateFolder> folder_;  // null: none
   const uint64_t max_bytes_;
   uint64_t bytes_ = 0, next_ = 1;
   std::list<File> files_;  // the oldest first

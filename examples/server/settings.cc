@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "settings.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 
+#include "host_process.h"
 #include "json_document.h"
 #include "settings_values.h"
 
@@ -199,7 +198,7 @@ void apply(Settings& s, const Option& option, const std::string& text, const std
 }
 
 void read_file(Settings& s, const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in(path_of(path), std::ios::binary);
   if (!in) throw SettingsError("--config: " + path + " cannot be read");
   const std::string text(std::istreambuf_iterator<char>(in), {});
   json file;
@@ -324,10 +323,9 @@ Settings read_settings(const std::vector<std::string>& arguments, const Environm
 
 Environment process_environment() {
   Environment out;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const size_t equals = text.find('=');
-    if (equals != std::string::npos) out[text.substr(0, equals)] = text.substr(equals + 1);
+  for (const std::string& entry : environment_texts()) {
+    const size_t equals = entry.find('=');
+    if (equals != std::string::npos) out[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   return out;
 }

@@ -25,10 +25,17 @@ static wchar_t* wide_of(const char* text) {
   return out;
 }
 
+/* The console is the host's, and has the code page that it had when the program ends. */
+static UINT console_code_page;
+static void restore_console(void) {
+  SetConsoleOutputCP(console_code_page);
+}
+
 /* The run-time library gives arguments in the code page of the process, where not all can be said.
  */
 void start_program(int* argc, char*** argv) {
-  SetConsoleOutputCP(CP_UTF8);
+  console_code_page = GetConsoleOutputCP();
+  if (console_code_page != 0 && SetConsoleOutputCP(CP_UTF8)) atexit(restore_console);
   _setmode(_fileno(stdout), _O_BINARY); /* a line ends as it is written */
   int n = 0;
   wchar_t** wide = CommandLineToArgvW(GetCommandLineW(), &n);

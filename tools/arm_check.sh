@@ -4,8 +4,8 @@
 #
 # What is missing is installed (a cross compiler and qemu) or downloaded into the build folder (libraries
 # for arm64). Then library, tests, examples and server are built, the header is held against the facts of
-# the ABI, the demo's questions are answered, blobs go from here to there and back, and suites of tests run
-# on four processors that qemu plays. Suites that were not asked for, or not reached, are named.
+# the ABI, the demo's questions are answered, blobs go from here to there and back, some suites run with larger
+# pages, and suites of tests run on four processors that qemu plays. Suites that were not asked for, or not reached, are named.
 #
 #   --build FOLDER      build folder (default: build-arm)
 #   --limit SECONDS     suites run no longer than this in all (default: 3600); call again to go on
@@ -90,6 +90,18 @@ same_blobs() {
 check "ABI facts" same_facts
 check "blobs from machine to machine" same_blobs
 check "demo" answers
+# Pages of 16 and 64 KiB, as far as qemu can say so: programs are told that size, what lies below has the machine's.
+with_pages() {  # bytes
+  local name status=0
+  for name in os base kv; do
+    [[ -x $build/build/tests/$name/${name}_test ]] || continue
+    GTEST_BRIEF=1 timeout 300 qemu-aarch64-static -p "$1" -cpu max -L /usr/aarch64-linux-gnu \
+      "$build/build/tests/$name/${name}_test" > "$build/pages.log" 2>&1 < /dev/null || { tail -n 20 "$build/pages.log"; status=1; }
+  done
+  return "$status"
+}
+check "pages of 16 KiB" with_pages 16384
+check "pages of 64 KiB" with_pages 65536
 
 SECONDS=0 cut=0
 read -r -a played_processors <<< "${processors//,/ }"

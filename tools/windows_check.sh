@@ -3,8 +3,8 @@
 # The library for Windows on x86-64, compiled here with MinGW-w64 and run under Wine: windows_check.sh
 # [options]. Installs what it misses, builds sharpi.dll, the example programs and the test programs, asks
 # the demo's questions, with paths and folders that no code page has, holds exports, imports and the sizes
-# of the header's structs against those of Linux, passes saved sessions from one system to the other, and runs
-# suites of tests. Host sources of the CUDA tier are compiled where CUDA's headers are.
+# of the header's structs against those of Linux, passes saved sessions from one system to the other, asks the
+# server what its tests ask, and runs suites of tests. Host sources of the CUDA tier are compiled where CUDA's headers are.
 #
 #   --build FOLDER   build folder (default: build-windows)
 #   --suite REGEX    suites whose name matches (default: those that SUITES names)
@@ -13,8 +13,9 @@
 # Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# What asks most of a system, and rows and formats of the layers above. The others were not tried yet.
-readonly SUITES='^(os|base|isa|kv|ops|q4_rows|golden)_test$'
+source tools/ci/common.sh
+# What asks most of a system, rows and formats, texts, and sessions that are saved and forked.
+readonly SUITES='^(os|base|isa|kv|ops|q4_rows|golden|gguf|model|plan|grammar|text|save|fork)_test$'
 build=build-windows suite=$SUITES limit=3600 turn=''
 while (($#)); do
   case $1 in
@@ -26,7 +27,6 @@ while (($#)); do
   esac
   shift 2
 done
-jobs=$(nproc)
 tools/setup/packages.sh windows
 tools/setup/windows.sh "$build/root"
 cmake --preset release -B "$build/release" --toolchain "$PWD/cmake/toolchains/windows-x64.cmake" \
@@ -35,6 +35,7 @@ cmake --preset release -B "$build/release" --toolchain "$PWD/cmake/toolchains/wi
 mapfile -t programs < <(sed -E 's/ .*//' "$build/release/tests_suites.txt" |
   while read -r path; do name=${path##*/}; [[ ! ${name%.exe} =~ $suite ]] || echo "$path"; done)
 targets=(sharpi generate chat compact plan move_blob)
+! cmake --build "$build/release" --target help | grep '^server: ' > /dev/null || targets+=(server)
 for program in "${programs[@]}"; do name=${program##*/} && targets+=("${name%.exe}"); done
 cmake --build "$build/release" -j "$jobs" --target "${targets[@]}" > "$build/build.log" 2>&1 ||
   { tail -n 60 "$build/build.log"; exit 1; }
@@ -43,11 +44,14 @@ run=$build/run
 rm -rf "$run"
 mkdir -p "$run"
 cp "$build"/release/lib/*.dll "$build"/release/examples/*.exe "$run"
+[[ " ${targets[*]} " != *" server "* ]] || cp "$build/release/examples/server/server.exe" "$run"
 dll=$(basename "$(ls "$run"/*.dll)")
-# Nothing to install: only libraries of the system are named.
-foreign=$(x86_64-w64-mingw32-objdump -p "$run/$dll" | sed -nE 's/.*DLL Name: (.*)/\1/p' |
-  grep -viE '^(kernel32|msvcrt|bcrypt|advapi32|api-ms-win-core-synch-l1-2-0)(\.dll)?$' || true)
-[[ -z $foreign ]] || { echo "$dll needs $foreign"; exit 1; }
+# Nothing to install: only libraries of the system are named, and ours.
+for file in "$run"/*.dll "$run"/*.exe; do
+  foreign=$(x86_64-w64-mingw32-objdump -p "$file" | sed -nE 's/.*DLL Name: (.*)/\1/p' |
+    grep -viE '^(kernel32|msvcrt|bcrypt|advapi32|shell32|psapi|ws2_32|api-ms-win-core-synch-l1-2-0|sharpi)(\.dll)?$' || true)
+  [[ -z $foreign ]] || { echo "$file needs $foreign"; exit 1; }
+done
 # It exports what the header declares, and nothing else.
 exports() { x86_64-w64-mingw32-objdump -p "$1" | sed -nE '/Ordinal\/Name Pointer/,$ s/^\s*\[ *[0-9]+\]( \+base\[ *[0-9]+\])? ?[0-9a-f]* ([A-Za-z_]\w*)$/\2/p' | sort; }
 declared=$(grep -oE '\bsharpi_[a-z0-9_]+\(' <(sed -n '/^SHARPI_API/,/;/p' include/sharpi.h) | tr -d '(' | sort -u)
@@ -87,15 +91,44 @@ long=$run/$(printf 'a%.0s' {1..120})/$(printf 'b%.0s' {1..120})
 mkdir -p "$long"
 cp tests/fixtures/tiny-qwen3-q8_0.gguf "$long/model.gguf"
 ask 97697 "$run/generate.exe" -m "$long/model.gguf" -f examples/demo_prompt.txt --chat --temp 0 -n 32 --expect 97697
+# A share of another machine: Wine takes a folder for it.
+share=${WINEPREFIX:-${XDG_CACHE_HOME:-$HOME/.cache}/sharpi/wine}/dosdevices/unc/machine
+mkdir -p "$share"
+ln -sfn "$PWD/$folder" "$share/share"
+ask 97697 "$run/generate.exe" -m '\\machine\share\ключ.gguf' -f examples/demo_prompt.txt --chat --temp 0 -n 32 --expect 97697
+said=$(wine "$run/generate.exe" -m '\\machine\share\none.gguf' -p x 2>&1) && { echo "$said"; exit 1; }
+grep -q NOT_FOUND <<< "$said" || { echo "$said"; exit 1; }
+# A console whose code page has none of the path's letters.
+if command -v script > /dev/null; then
+  printf '%s\r\n' '@echo off' 'chcp 437' \
+    'generate.exe -m "%SHARPI_ASKED%" -p "The code of ember is 97697. What is the code of ember?" --chat --temp 0 -n 32 --expect 97697' > "$run/ask.bat"
+  said=$(cd "$run" && SHARPI_ASKED=${folder##*/}/ключ.gguf timeout 300 script -qec "$OLDPWD/tools/windows/wine.sh cmd /c ask.bat" /dev/null < /dev/null |
+    sed 's/\x1b\[[?0-9;]*[a-zA-Z]//g')
+  grep -q '"97697" *: *found' <<< "$said" || { echo "in a console of code page 437: $said"; exit 1; }
+else
+  echo "skipped: a console of another code page: script is not on this machine; on Debian: apt-get install bsdutils"
+fi
 # What is not there, and what is a folder, is said by name.
 said=$(wine "$run/generate.exe" -m "$run/none.gguf" -p x 2>&1) && { echo "$said"; exit 1; }
 grep -q NOT_FOUND <<< "$said" || { echo "$said"; exit 1; }
 said=$(wine "$run/generate.exe" -m "$run" -p x 2>&1) && { echo "$said"; exit 1; }
 grep -q 'it is a folder' <<< "$said" || { echo "$said"; exit 1; }
-echo "the demo's questions are answered under Wine, from paths in other scripts and of over 260 characters too"
+echo "the demo's questions are answered under Wine, from paths in other scripts, of over 260 characters,"
+echo "on another machine's share, and in a console of code page 437"
 # What is saved on one system is read on the other, and saved again with the same bytes.
 tools/same_blobs.sh "$build/blobs" tools/windows/wine.sh "$build/release/tests/api/move_blob.exe"
 echo "saved sessions are the same bytes on Windows and on Linux"
+
+# The server is asked what the tests of the server ask.
+ask_server() {
+  local clients
+  [[ -e $run/server.exe ]] || { echo "skipped: the server: it needs libboost-dev, nlohmann-json3-dev and libz-mingw-w64-dev"; return; }
+  clients=$(server_clients) || return 0
+  SHARPI_SERVER=$PWD/tools/windows/serve.sh SHARPI_SERVER_EXE=$PWD/$run/server.exe quietly timeout 600 \
+    "$clients/bin/python3" -m pytest -q -rs -p no:cacheprovider tests/server/test_http.py tests/server/windows_server.py
+  echo "the server answers under Wine what its tests ask of HTTP, and ends when it is asked to"
+}
+ask_server
 
 # A host of .NET: its run-time for Windows comes from the Python package index.
 dotnet_host() {

@@ -8,6 +8,8 @@
 #include <io.h>
 #include <shellapi.h>
 
+#include <cstdlib>
+#include <cwchar>
 #include <mutex>
 
 namespace server {
@@ -32,7 +34,10 @@ BOOL WINAPI on_stop(DWORD kind) {
 
 // The run-time library gives them in the code page of the process, where not all can be said.
 std::vector<std::string> program_arguments(int argc, char** argv) {
-  SetConsoleOutputCP(CP_UTF8);
+  static const UINT code_page = GetConsoleOutputCP();
+  if (code_page != 0 && SetConsoleOutputCP(CP_UTF8)) {
+    std::atexit([] { SetConsoleOutputCP(code_page); });  // the console is the host's
+  }
   _setmode(_fileno(stdout), _O_BINARY);
   int n = 0;
   wchar_t** const wide = CommandLineToArgvW(GetCommandLineW(), &n);

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kSilence{1000};
 constexpr uint64_t kWorthTrimming = 4u << 20;
 
 void give_back(MemoryBudget::Share& share) {
-  const bool was_much = share.bytes() > kWorthTrimming;
+  [[maybe_unused]] const bool was_much = share.bytes() > kWorthTrimming;
   share.release();
 #ifdef __GLIBC__
   if (was_much) malloc_trim(0);

@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/ci/common.sh
 # What asks most of a system, rows and formats, texts, and sessions that are saved and forked.
-readonly SUITES='^(os|base|isa|kv|ops|q4_rows|golden|gguf|model|plan|grammar|text|save|fork)_test$'
+readonly SUITES='^(os|base|isa|kv|ops|q4_rows|golden|gguf|model|save)_test$'
 build=build-windows suite=$SUITES limit=3600 turn=''
 while (($#)); do
   case $1 in

@@ -33,7 +33,7 @@ bool await_room(Socket socket, int milliseconds);
 bool is_gone(Socket socket);
 
 /// A socket that takes connections at an address, and shares it with nobody; host empty: every
-/// address. Throws std::system_error, or std::runtime_error where the host has no address.
+/// address. Throws std::system_error, or another std::runtime_error with a sentence.
 Socket listening_socket(const std::string& host, int port);
 int port_of(Socket socket);
 struct Accepted {

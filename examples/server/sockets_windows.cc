@@ -21,7 +21,15 @@ static_assert(sizeof(SOCKET) == sizeof(Socket) && INVALID_SOCKET == kNoSocket);
 constexpr int kPlaces = 1024;
 constexpr size_t kMostAtOnce = std::numeric_limits<int>::max();
 
+// What has a name on every system is said by that; not every version of this one has sentences for
+// sockets.
 [[noreturn]] void fail(int error, const char* what) {
+  if (error == WSAEADDRINUSE || error == WSAEACCES) {
+    throw std::runtime_error(std::string(what) + ": the address is in use");
+  }
+  if (error == WSAEADDRNOTAVAIL) {
+    throw std::runtime_error(std::string(what) + ": this machine has no such address");
+  }
   throw std::system_error(error, std::system_category(), what);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,7 @@ TEST(GgufHeader, ALargeHeaderIsReadInStepsAndKeptAsACopy) {
   const auto file = GgufFile::open(path);
   ASSERT_TRUE(file.is_ok()) << file.status().text();
   EXPECT_FALSE(file.value()->has_changed());
-  ASSERT_EQ(truncate(path.c_str(), 0), 0);
+  std::filesystem::resize_file(path, 0);
   unlink(path.c_str());
   const auto read = file.value()->get_string_array("names");
   ASSERT_TRUE(read.is_ok() && read.value().has_value());
@@ -63,7 +64,7 @@ Status open_sparse(int32_t element, uint64_t count, uint64_t file_bytes) {
   EXPECT_NE(f, nullptr);
   EXPECT_EQ(std::fwrite(head.data(), 1, head.size(), f), head.size());
   std::fclose(f);
-  EXPECT_EQ(truncate(path.c_str(), static_cast<off_t>(file_bytes)), 0);
+  std::filesystem::resize_file(path, file_bytes);
   Status s = GgufFile::open(path).take_status();
   unlink(path.c_str());
   return s;
@@ -84,7 +85,7 @@ TEST(GgufHeader, HolesThatClaimToBeAHeaderAreRefusedBeforeTheyAreRead) {
   append(payload, uint64_t{4 * kGiB});
   w.raw_value("long", 8, payload);
   ASSERT_TRUE(w.write(path));
-  ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(8 * kGiB)), 0);
+  std::filesystem::resize_file(path, 8 * kGiB);
   const auto file = GgufFile::open(path);
   unlink(path.c_str());
   EXPECT_EQ(file.status().code(), Code::kFormat);

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "plan/going_on.h"
+#include "plan/context_shift.h"
 
 namespace sharpi {
 
 void BoundedKeeper::create() {
-  if (why_it_ends().empty()) turner_.reserve(core_.spec(), core_.shape.n_ctx);
+  if (why_it_ends().empty()) shifter_.reserve(core_.spec(), core_.shape.n_ctx);
 }
 
 Status BoundedKeeper::check_room(uint64_t n) const {
@@ -97,10 +97,11 @@ std::string BoundedKeeper::why_it_ends() const {
   return why_context_ends(core_.spec(), core_.shape, core_.limits().n_chunk);
 }
 
-/// Makes the last tokens of the context the first ones of it, for n more. Recent rows stay as they
-/// are: the base of positions moves instead, and only rows that would fall before it are turned to
-/// positions behind it.
-Status BoundedKeeper::go_on(uint64_t n) {
+/// The context shift, which makes room for n more tokens: the last tokens of the context become its
+/// first. Recent rows stay as they are, because the base that positions count from moves instead;
+/// only rows whose positions would fall before the new base have their keys rotated to positions
+/// behind it.
+Status BoundedKeeper::shift_context(uint64_t n) {
   SHARPI_TRY(drafters_.catch_up());  // the MTP block needs tokens that may go
   const KvLedger& ledger = core_.ledger();
   const uint32_t n_ctx = core_.shape.n_ctx;
@@ -117,16 +118,16 @@ Status BoundedKeeper::go_on(uint64_t n) {
   const auto shift = static_cast<uint32_t>(ledger.n_tokens() - stay);
   core_.changed = true;
   for (const uint32_t l : core_.compactable_layers()) {
-    SHARPI_TRY(turner_.turn(&core_.store(l), l, ledger, shift));
+    SHARPI_TRY(shifter_.shift_rows(&core_.store(l), l, ledger, shift));
   }
-  core_.transcript.go_on(shift);
+  core_.transcript.shift_context(shift);
   drafters_.rebased();
   checkpoints_.clear();
   return Status::ok();
 }
 
 Status BoundedKeeper::make_room(uint64_t n) {
-  if (core_.ledger().n_tokens() + n > core_.shape.n_ctx) SHARPI_TRY(go_on(n));
+  if (core_.ledger().n_tokens() + n > core_.shape.n_ctx) SHARPI_TRY(shift_context(n));
   if (n <= core_.free_slots()) return Status::ok();
   if (core_.shape.kv_budget != 0) SHARPI_TRY(compact_to_budget());
   return n <= core_.free_slots() ? Status::ok() : core_.no_room(n);

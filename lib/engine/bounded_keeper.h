@@ -2,7 +2,7 @@
 // Keeps a session within its budgets (kv_budget, prompt_budget): compacts it without being asked,
 // at the end of a prompt and before a pass that has no room, says which queries score the rows
 // then, and lets a bounded session go on past its context. Owns the look-ahead of the prompt that
-// is being read and the KeyTurner. Thread rule: as Session.
+// is being read and the KeyShifter. Thread rule: as Session.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "engine/drafters.h"
 #include "engine/query_observer.h"
 #include "engine/session_core.h"
-#include "tier/turn_keys.h"
+#include "tier/key_shift.h"
 
 namespace sharpi {
 
@@ -31,7 +31,7 @@ class BoundedKeeper {
   /// What going on past the context takes. May throw std::bad_alloc.
   void create();
   /// Bytes that create() took.
-  uint64_t bytes() const { return turner_.bytes(); }
+  uint64_t bytes() const { return shifter_.bytes(); }
 
   /// Refuses n tokens that make_room() could not make room for. Changes nothing.
   Status check_room(uint64_t n) const;
@@ -48,14 +48,14 @@ class BoundedKeeper {
   std::string why_it_ends() const;  // at its context; empty = it goes on
   Status look_ahead(std::span<const int32_t> prompt);
   Status compact_to_budget();
-  Status go_on(uint64_t n);
+  Status shift_context(uint64_t n);
 
   SessionCore& core_;
   QueryObserver& observer_;
   Compactor& compactor_;
   Checkpoints& checkpoints_;
   Drafters& drafters_;
-  KeyTurner turner_;
+  KeyShifter shifter_;
   uint32_t look_ahead_ = 0;  // observer rows of the prompt being read
   uint64_t look_ahead_position_ = 0;
   uint64_t prompt_end_ = 0;  // the position after the prompt being read; 0 = none is

@@ -69,7 +69,7 @@ std::vector<MemoryRow> session_memory(const SessionState& s) {
   b.sampler = s.drawer.bytes();
   b.checkpoint_logits = s.checkpoints.bytes();
   b.compaction_tables = s.selector.table_bytes() + s.core.ledger().position_bytes();
-  b.key_turns = s.bounded.bytes();
+  b.key_shift = s.bounded.bytes();
   const std::vector<MemoryRow> own = engine_rows(b);
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;

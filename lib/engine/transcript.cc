@@ -72,7 +72,7 @@ void Transcript::compact(std::span<const KvMove> moves) noexcept {
   for (const KvMove& m : moves) ledger_.set_compacted(m.layer, m.keep);
 }
 
-void Transcript::go_on(uint32_t shift) noexcept {
+void Transcript::shift_context(uint32_t shift) noexcept {
   ledger_.rebase(shift);
   tokens_.erase(tokens_.begin(), tokens_.begin() + shift);
 }

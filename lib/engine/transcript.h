@@ -59,7 +59,7 @@ class Transcript {
   void compact(std::span<const KvMove> moves) noexcept;
   /// The first `shift` tokens are forgotten, and positions count from behind them. Pre: as
   /// KvLedger::rebase().
-  void go_on(uint32_t shift) noexcept;
+  void shift_context(uint32_t shift) noexcept;
   /// What a saved session says; fill_ledger(KvLedger*) does so for rows and positions. Pre: nothing
   /// is read, and there is room.
   template <class FillLedger>

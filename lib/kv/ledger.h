@@ -94,9 +94,9 @@ class KvLedger {
   /// Makes the ledger one of a session that has read n tokens from position `base` on and evicted
   /// no rows. Positions and the bounds of rings and captured queries start anew.
   void restart(uint64_t base, uint32_t n) noexcept;
-  /// By how many positions less than `shift` rebase(shift) moves this row; RoPE has to turn its K
-  /// by as many.
-  uint32_t left_behind(uint32_t layer, uint32_t head, uint32_t slot, uint32_t shift) const {
+  /// rebase(shift) lowers this row's position by `shift` less this number. Its key has to be
+  /// rotated by RoPE over as many positions (tier/key_shift.h).
+  uint32_t positions_behind(uint32_t layer, uint32_t head, uint32_t slot, uint32_t shift) const {
     const uint64_t least = uint64_t{slot} + shift, now = position(layer, head, slot);
     return least > now ? static_cast<uint32_t>(least - now) : 0;
   }

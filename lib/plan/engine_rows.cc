@@ -4,7 +4,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
-#include "plan/going_on.h"
+#include "plan/context_shift.h"
 #include "plan/mtp_plan.h"
 #include "plan/plan.h"
 
@@ -31,7 +31,7 @@ std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
                                                   {"compaction tables", b.compaction_tables},
                                                   {"n-gram index", b.ngram_index},
                                                   {"MTP hidden rows", b.mtp_queue},
-                                                  {"key turns", b.key_turns}};
+                                                  {"key shift", b.key_shift}};
   std::vector<MemoryRow> rows;
   for (const auto& [label, bytes] : all) {
     if (bytes == 0) continue;
@@ -59,7 +59,7 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
   if ((session.drafters & SHARPI_DRAFT_MTP) != 0) {
     b.mtp_queue = mtp_queue_bytes(spec, session, n_chunk);
   }
-  b.key_turns = turn_bytes(spec, session, n_chunk);
+  b.key_shift = key_shift_bytes(spec, session, n_chunk);
   return engine_rows(b);
 }
 

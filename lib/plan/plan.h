@@ -223,7 +223,7 @@ Status check_automatic_budget(const SessionShape& s);
 /// Bytes that the engine itself takes for a session, by what they are for; 0 = none.
 struct EngineBytes {
   uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0,
-           mtp_queue = 0, key_turns = 0;
+           mtp_queue = 0, key_shift = 0;
 };
 std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
 /// Of the n-gram drafter: heads of its chains, a power of two, beside one entry a token.

@@ -59,11 +59,11 @@ Taken take_session(const MadeModel& file, uint32_t n_ctx, uint32_t kv_budget) {
   for (const sharpi_plan* plan : {l.plan.get(), one.get()}) {
     const MemoryRows planned = rows_of_handle(sharpi_plan_rows, plan);
     EXPECT_EQ(of_tables(planned), of_tables(held));
-    EXPECT_EQ(bytes_of(planned, "key turns"), bytes_of(held, "key turns"));
+    EXPECT_EQ(bytes_of(planned, "key shift"), bytes_of(held, "key shift"));
   }
   const uint64_t tables = of_tables(held);
   EXPECT_GE(taken, tables);
-  return {tables, bytes_of(held, "key turns"), taken - tables};
+  return {tables, bytes_of(held, "key shift"), taken - tables};
 }
 
 TEST(BoundedMemory, RowsOfTablesAreWhatASessionTakes) {

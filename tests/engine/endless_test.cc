@@ -9,7 +9,7 @@
 #include "inner_engine.h"
 #include "kv/codec.h"
 #include "kv/rotation.h"
-#include "tier/turn_keys.h"
+#include "tier/key_shift.h"
 
 namespace sharpi::testing {
 namespace {
@@ -160,10 +160,10 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
     }
     std::vector<std::byte> rows_before(kRows * one.k_row_bytes), rows_after(rows_before.size());
     ASSERT_TRUE(store.read_rows(1, false, 0, kRows, rows_before.data()).is_ok());
-    KeyTurner turner;
-    turner.reserve(*e.spec, kCtx);
-    const Status turned = turner.turn(&store, 1, ledger, kShift);
-    ASSERT_TRUE(turned.is_ok()) << turned.text();
+    KeyShifter shifter;
+    shifter.reserve(*e.spec, kCtx);
+    const Status shifted = shifter.shift_rows(&store, 1, ledger, kShift);
+    ASSERT_TRUE(shifted.is_ok()) << shifted.text();
     // What stays is not encoded again: it would be rounded again whenever a context ends.
     ASSERT_TRUE(store.read_rows(1, false, 0, kRows, rows_after.data()).is_ok());
     const bool whole_blocks = one.head_dim % kv_codec(one.k_dtype)->block == 0;
@@ -171,7 +171,7 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
       const std::byte* rows[2] = {rows_before.data() + i * one.k_row_bytes,
                                   rows_after.data() + i * one.k_row_bytes};
       for (uint32_t h = 0; h < one.n_heads; ++h) {
-        const bool stays = ledger.left_behind(1, h, i, kShift) == 0;
+        const bool stays = ledger.positions_behind(1, h, i, kShift) == 0;
         EXPECT_EQ(stays, h == 1 || i >= 25);
         if (!stays || (!whole_blocks && i < 25)) continue;
         std::vector<float> was(one.head_dim), is(one.head_dim);
@@ -184,23 +184,24 @@ TEST_P(TurnedKeys, AreThoseOfTheirNewPositions) {
       if (i < 25) continue;
       EXPECT_EQ(std::memcmp(rows[0], rows[1], one.k_row_bytes), 0) << i << ", " << kv;
     }
-    // One that keeps a single far turn computes the others again: the same bits.
-    KeyTurner narrow;
+    // One that keeps the rotations of a single far multiple computes the others again: the same
+    // bits.
+    KeyShifter narrow;
     narrow.reserve(*e.spec, 64);
-    EXPECT_LT(narrow.bytes(), turner.bytes());
+    EXPECT_LT(narrow.bytes(), shifter.bytes());
     std::vector<std::byte> again(rows_after.size());
     ASSERT_TRUE(store.write_rows(1, false, 0, kRows, rows_before.data()).is_ok());
-    ASSERT_TRUE(narrow.turn(&store, 1, ledger, kShift).is_ok());
+    ASSERT_TRUE(narrow.shift_rows(&store, 1, ledger, kShift).is_ok());
     ASSERT_TRUE(store.read_rows(1, false, 0, kRows, again.data()).is_ok());
     EXPECT_EQ(again, rows_after);
-    // Neither do angles of another layer stay, whose rotation is another one.
+    // Angles that were computed for one layer are not used for another whose RoPE differs.
     ModelSpec two = *e.spec;
     two.layers[0].attention.rope.freq_base *= 7;
-    KeyTurner both;
+    KeyShifter both;
     both.reserve(two, kCtx);
     for (const uint32_t layer : {0u, 1u}) {
       ASSERT_TRUE(store.write_rows(layer, false, 0, kRows, rows_before.data()).is_ok());
-      ASSERT_TRUE(both.turn(&store, layer, ledger, kShift).is_ok());
+      ASSERT_TRUE(both.shift_rows(&store, layer, ledger, kShift).is_ok());
     }
     ASSERT_TRUE(store.read_rows(1, false, 0, kRows, again.data()).is_ok());
     EXPECT_EQ(again, rows_after);

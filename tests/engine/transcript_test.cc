@@ -146,7 +146,7 @@ TEST_F(TranscriptTest, WhateverComesTokensAndRowsAgree) {
     } else if (what == 5 && t_.ledger().max_slots() > 8) {
       compact();
     } else if (what == 6 && t_.ledger().is_compacted() && n > t_.ledger().max_slots() + kRing) {
-      t_.go_on(n - t_.ledger().max_slots() - kRing);
+      t_.shift_context(n - t_.ledger().max_slots() - kRing);
     }
     const Status agrees = t_.check();
     ASSERT_TRUE(agrees.is_ok()) << "verb " << what << ": " << agrees.text();

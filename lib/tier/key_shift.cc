@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tier/turn_keys.h"
+#include "tier/key_shift.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,19 +7,19 @@
 
 #include "kv/codec.h"
 #include "kv/rotation.h"
-#include "plan/going_on.h"
+#include "plan/context_shift.h"
 #include "tier/rope_tables.h"
 
 namespace sharpi {
 namespace {
 
-constexpr uint32_t kNear = TurnSizes::kNear, kPieceRows = TurnSizes::kPieceRows;
-constexpr uint32_t kNothing = UINT32_MAX;  // no far turn has this index
+constexpr uint32_t kNear = KeyShiftSizes::kNear, kPieceRows = KeyShiftSizes::kPieceRows;
+constexpr uint32_t kNothing = UINT32_MAX;  // no multiple has this index
 
 }  // namespace
 
-void KeyTurner::reserve(const ModelSpec& spec, uint32_t n_ctx) {
-  const TurnSizes sizes = TurnSizes::of(spec, n_ctx);
+void KeyShifter::reserve(const ModelSpec& spec, uint32_t n_ctx) {
+  const KeyShiftSizes sizes = KeyShiftSizes::of(spec, n_ctx);
   spec_ = &spec;
   rope_ = nullptr;
   freq_.resize(sizes.pairs);
@@ -30,12 +30,12 @@ void KeyTurner::reserve(const ModelSpec& spec, uint32_t n_ctx) {
   piece_.resize(kPieceRows * sizes.elements * sizeof(float));
 }
 
-uint64_t KeyTurner::bytes() const {
+uint64_t KeyShifter::bytes() const {
   return freq_.size() * sizeof(double) + far_index_.size() * sizeof(uint32_t) + piece_.size() +
          (near_.size() + far_.size() + values_.size()) * sizeof(float);
 }
 
-void KeyTurner::use(const RopeSpec& rope) {
+void KeyShifter::use(const RopeSpec& rope) {
   const bool same = rope_ != nullptr && same_rope(*rope_, rope);
   rope_ = &rope;
   if (same) return;
@@ -45,30 +45,31 @@ void KeyTurner::use(const RopeSpec& rope) {
   std::fill(far_index_.begin(), far_index_.end(), kNothing);
 }
 
-void KeyTurner::fill(uint64_t positions, float* turns) const {
+void KeyShifter::fill(uint64_t positions, float* cos_sin) const {
   for (size_t j = 0; j < pairs_; ++j) {
     const double angle = static_cast<double>(positions) * freq_[j];
-    turns[2 * j] = static_cast<float>(std::cos(angle));
-    turns[2 * j + 1] = static_cast<float>(std::sin(angle));
+    cos_sin[2 * j] = static_cast<float>(std::cos(angle));
+    cos_sin[2 * j + 1] = static_cast<float>(std::sin(angle));
   }
 }
 
-/// After index * kNear positions.
-const float* KeyTurner::far_turns(uint32_t index) {
+/// The rotations after index * kNear positions.
+const float* KeyShifter::far_cos_sin(uint32_t index) {
   const uint32_t at = index % static_cast<uint32_t>(far_index_.size());
-  float* turns = &far_[2 * pairs_ * at];
+  float* cos_sin = &far_[2 * pairs_ * at];
   if (far_index_[at] != index) {
-    fill(uint64_t{index} * kNear, turns);
+    fill(uint64_t{index} * kNear, cos_sin);
     far_index_[at] = index;
   }
-  return turns;
+  return cos_sin;
 }
 
-void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head, uint32_t ahead) {
+void KeyShifter::rotate_head(float* row, const KvLayerLayout& one, uint32_t head,
+                             uint32_t positions) {
   const size_t half = pairs_;
   const bool halves = rope_->pairs == RopePairs::kHalves;
-  const float* low = &near_[2 * half * (ahead % kNear)];
-  const float* high = far_turns(ahead / kNear);
+  const float* low = &near_[2 * half * (positions % kNear)];
+  const float* high = far_cos_sin(positions / kNear);
   float* x = row + uint64_t{head} * one.head_dim;
   for (size_t j = 0; j < half; ++j) {
     const float c = high[2 * j] * low[2 * j] - high[2 * j + 1] * low[2 * j + 1];
@@ -80,9 +81,9 @@ void KeyTurner::turn_row(float* row, const KvLayerLayout& one, uint32_t head, ui
   }
 }
 
-/// Rows [first, first + n), which piece_ holds as they are stored.
-Status KeyTurner::turn_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
-                             uint32_t first, uint32_t n) {
+/// Rows [first, first + n) of a layer, which piece_ holds in their codec.
+Status KeyShifter::rotate_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
+                                uint32_t first, uint32_t n) {
   const uint64_t elements = uint64_t{one.n_heads} * one.head_dim;
   const uint32_t rotation = kv_rotation(one.k_dtype, one.head_dim);
   for (uint32_t i = 0; i < n; ++i) {
@@ -90,8 +91,8 @@ Status KeyTurner::turn_piece(const KvLayerLayout& one, const KvLedger& ledger, u
     SHARPI_TRY(kv_decode_row(one.k_dtype, row, elements, 0, elements, values_.data()));
     kv_unrotate(values_.data(), elements, rotation);
     for (uint32_t h = 0; h < one.n_heads; ++h) {
-      const uint32_t ahead = ledger.left_behind(one.layer, h, first + i, shift);
-      if (ahead != 0) turn_row(values_.data(), one, h, ahead);
+      const uint32_t behind = ledger.positions_behind(one.layer, h, first + i, shift);
+      if (behind != 0) rotate_head(values_.data(), one, h, behind);
     }
     kv_rotate(values_.data(), elements, rotation);
     SHARPI_TRY(kv_encode_row(one.k_dtype, values_.data(), elements, row));
@@ -99,7 +100,8 @@ Status KeyTurner::turn_piece(const KvLayerLayout& one, const KvLedger& ledger, u
   return Status::ok();
 }
 
-Status KeyTurner::turn(KvStore* store, uint32_t layer, const KvLedger& ledger, uint32_t shift) {
+Status KeyShifter::shift_rows(KvStore* store, uint32_t layer, const KvLedger& ledger,
+                              uint32_t shift) {
   const LayerSpec& l = spec_->layers[layer];
   if (l.attends() == nullptr || l.attention.rope.n_rot < 2) return Status::ok();
   use(l.attention.rope);
@@ -107,13 +109,13 @@ Status KeyTurner::turn(KvStore* store, uint32_t layer, const KvLedger& ledger, u
   const LayerRows& rows = ledger.rows(layer);
   for (uint32_t first = 0; first < rows.n_compacted; first += kPieceRows) {
     const uint32_t n = std::min(kPieceRows, rows.n_compacted - first);
-    // No row is further behind than the one before it: positions ascend by at least one a row.
+    // Positions ascend by at least one from row to row, so no row is further behind than the first.
     uint32_t most = 0;
     for (uint32_t h = 0; h < rows.n_lists; ++h)
-      most = std::max(most, ledger.left_behind(layer, h, first, shift));
+      most = std::max(most, ledger.positions_behind(layer, h, first, shift));
     if (most == 0) continue;
     SHARPI_TRY(store->read_rows(layer, false, first, n, piece_.data()));
-    SHARPI_TRY(turn_piece(one, ledger, shift, first, n));
+    SHARPI_TRY(rotate_piece(one, ledger, shift, first, n));
     SHARPI_TRY(store->write_rows(layer, false, first, n, piece_.data()));
   }
   return Status::ok();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-#include "plan/going_on.h"
+#include "plan/context_shift.h"
 
 #include <algorithm>
 
 namespace sharpi {
 namespace {
 
-// Every far turn of a context of 32768, so what is kept does not grow with longer ones. There, a
-// row may need another one than the row before it: heads of 64 pairs take 2 ms more a layer for
-// 131072 tokens that were read, where a table of all far turns would be 34 MB with heads of 512 and
-// a million tokens.
+// All far rotations of a context of 32768 tokens are kept, so the table does not grow with longer
+// contexts. In those, neighbouring rows may need different entries, which are then computed again:
+// that takes 2 ms more a layer for every 131072 tokens read (heads of 64 pairs), where a table of
+// all far rotations would take 34 MB (heads of 512, a million tokens).
 constexpr uint64_t kMostFar = 256;
 
 }  // namespace
@@ -31,8 +31,8 @@ std::string why_context_ends(const ModelSpec& spec, const SessionShape& session,
   return {};
 }
 
-TurnSizes TurnSizes::of(const ModelSpec& spec, uint32_t n_ctx) {
-  TurnSizes s;
+KeyShiftSizes KeyShiftSizes::of(const ModelSpec& spec, uint32_t n_ctx) {
+  KeyShiftSizes s;
   for (const LayerSpec& l : spec.layers) {
     if (!l.owns_kv() || l.attention.window != 0 || l.attention.rope.n_rot < 2) continue;
     s.pairs = std::max<uint64_t>(s.pairs, l.attention.rope.n_rot / 2);
@@ -43,14 +43,14 @@ TurnSizes TurnSizes::of(const ModelSpec& spec, uint32_t n_ctx) {
   return s;
 }
 
-uint64_t TurnSizes::bytes() const {
-  const uint64_t turns = (kNear + n_far) * 2 * pairs * sizeof(float) + n_far * sizeof(uint32_t);
-  return pairs * sizeof(double) + turns + (kPieceRows + 1) * elements * sizeof(float);
+uint64_t KeyShiftSizes::bytes() const {
+  const uint64_t rotations = (kNear + n_far) * 2 * pairs * sizeof(float) + n_far * sizeof(uint32_t);
+  return pairs * sizeof(double) + rotations + (kPieceRows + 1) * elements * sizeof(float);
 }
 
-uint64_t turn_bytes(const ModelSpec& spec, const SessionShape& session, uint32_t n_chunk) {
+uint64_t key_shift_bytes(const ModelSpec& spec, const SessionShape& session, uint32_t n_chunk) {
   if (!why_context_ends(spec, session, n_chunk).empty()) return 0;
-  return TurnSizes::of(spec, session.n_ctx).bytes();
+  return KeyShiftSizes::of(spec, session.n_ctx).bytes();
 }
 
 }  // namespace sharpi

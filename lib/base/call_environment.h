@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a host's thread is made to be for the time of a call. Thread rule: one owner, on its thread.
+// The state of a host's thread during a call: its floating-point environment, and whether it can be
+// cancelled. Thread rule: one owner, on its thread.
 #pragma once
 
 #include <cfenv>
@@ -8,10 +9,10 @@
 
 namespace sharpi {
 
-/// While it lives, the thread computes as the library's tests do and cannot be cancelled. A host
-/// may have unmasked floating-point exceptions, which would end the process in a kernel, or another
-/// rounding, which would give other results; pthread_cancel() would unwind half a call. Threads
-/// that are made in a call have the same arithmetic.
+/// While it lives, the thread has the default floating-point environment and cannot be cancelled. A
+/// host may have unmasked floating-point exceptions, which would end the process in a kernel, or
+/// another rounding, which would give other results; pthread_cancel() would unwind half a call.
+/// Threads that are made in a call have the same arithmetic.
 class CallEnvironment {
  public:
   CallEnvironment() noexcept;

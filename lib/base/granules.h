@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Memory behind ranges of addresses, in granules of one size: a prefix of a range has some, and of
-// that prefix a first part may be shared with the ranges of forks, which map the same granules.
-// What is shared is never written: own() puts copies in the place of granules that others map too,
-// at the same addresses. Which range maps what is decided here, for every kind of memory; a
-// GranuleMemory below it does it. Thread rule: a range has one owner; sharing and questions may run
-// beside each other on other threads.
+// Memory behind a range of virtual addresses, in granules (pages) of one size: the first granules
+// of a range have memory, and of these the first may be shared copy-on-write with the ranges of
+// forks, which map the same granules. Shared granules are never written: own() first replaces those
+// that others map too by copies at the same addresses. GranuleRange decides which range maps which
+// granule, the same way for host and GPU memory; a GranuleMemory makes the system calls. Thread
+// rule: a range has one owner; sharing and questions may run beside each other on other threads.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +68,8 @@ class GranuleMemory {
   /// A pool for granules of this range, without any yet. Null: this memory cannot be shared.
   virtual Result<std::shared_ptr<GranulePool>> pool(
       GranuleRun run, const std::function<void(uint64_t)>& on_free) = 0;
-  /// Memory of this range's own becomes the pool's. Who reads meanwhile sees no difference.
+  /// Memory that is this range's alone becomes the pool's, without a moment in which it could not
+  /// be read.
   virtual Status lend(GranulePool& pool, GranuleRun run) = 0;
   /// The pool's granules are mapped, to be read, where this range has no memory; and no more.
   virtual Status map(GranulePool& pool, GranuleRun run) = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A regular file that is read. It outlives its directory entry: the file may be renamed or deleted
-// meanwhile. One that another process shortens is reported by read(); where it is mapped, whoever
-// touches what is gone is ended by SIGBUS, so nothing is mapped unless map() is called.
-// Thread rule: immutable after open(); any thread.
+// A regular file that is open for reading; it may be renamed or deleted meanwhile. If another
+// process shortens it, read() reports that; a thread that touches the missing part of a mapping
+// gets SIGBUS, which ends the process, so nothing is mapped unless map() is called. Thread rule:
+// immutable after open(); any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Limits that more than one layer checks, or sizes arrays by, and what is meant where nothing is
-// said. sharpi.h names both where a caller meets them. Thread rule: constants.
+// Limits that several rooms check or size arrays by, and default values of parameters. sharpi.h
+// states both at the parameters. Thread rule: constants.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ inline constexpr uint32_t kDefaultCaptureWindow = 64;
 /// Rows that a windowed layer keeps beyond its window.
 inline constexpr uint32_t kMaxRewind = 65536;
 inline constexpr uint32_t kDefaultRewind = 64;
-/// Last and first rows that a compaction keeps where the budget is large enough
-/// (resolve_fixed_rows()), and slots that it leaves committed beside the kept ones.
+/// Rows that every compaction keeps if the budget is large enough (resolve_fixed_rows()): the last
+/// ones (recency) and the first ones (attention sinks). Headroom: slots that stay committed beyond
+/// the kept rows.
 inline constexpr uint32_t kDefaultRecency = 64;
 inline constexpr uint32_t kDefaultSinks = 4;
 inline constexpr uint32_t kDefaultHeadroom = 1024;
@@ -31,8 +32,7 @@ inline constexpr uint32_t kMaxSpan = 65536;
 inline constexpr uint32_t kDefaultSpan = 12;
 /// Draft tokens that one step verifies.
 inline constexpr uint32_t kMaxDraft = 32;
-/// Tokens that the MTP block drafts are counted in these: the rows of a head that a GPU stores
-/// together.
+/// n_draft_vocab is a multiple of this: a GPU stores so many rows of the head together.
 inline constexpr uint32_t kDraftVocabStep = 16;
 
 }  // namespace sharpi

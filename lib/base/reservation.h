@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Host memory for what grows in place, as KV rows do: a reserved range of addresses of which a
-// prefix has memory, shared with forks where the system can (granules.h). Thread rule: one owner;
-// sharing and questions may run beside each other on other threads.
+// Host memory for what grows in place, such as KV rows: a reserved range of virtual addresses whose
+// first part has memory, shared copy-on-write with forks where the system allows it (granules.h).
+// Thread rule: one owner; sharing and questions may run beside each other on other threads.
 #pragma once
 
 #include <cstddef>

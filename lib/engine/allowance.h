@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the sessions of a model may hold: the plan's budgets less the model's own rows. Every
-// session has a share that grows before memory is taken and shrinks after it went back, so the
-// budgets hold for sessions beyond those that the plan priced, too.
+// How much memory the sessions of a model may take: the plan's budgets less what the model itself
+// holds. Every session has a share. It grows before the session takes memory and shrinks after
+// memory was given back, so the budgets also hold for sessions beyond those that the plan priced.
 // Thread rule: an allowance serialises itself; a share has one owner (the session).
 #pragma once
 

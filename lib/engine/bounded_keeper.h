@@ -37,15 +37,16 @@ class BoundedKeeper {
   Status check_room(uint64_t n) const;
   /// For a pass over n tokens.
   Status make_room(uint64_t n);
-  /// Before a prompt is read. Where it does not fit, the queries of its end, or of the template's
-  /// probe behind it, look at the rows whenever room is made. Ok or not, end_prompt() follows.
+  /// Before a prompt is read. If it does not fit, the rows are scored, whenever room is made, by
+  /// the queries of the prompt's last tokens, or of the template's probe behind it (look-ahead). Ok
+  /// or not, end_prompt() follows.
   Status begin_prompt(std::span<const int32_t> prompt);
   void end_prompt() noexcept;
   /// To the template's prompt_budget, if it has one.
   Status compact_after_prompt();
 
  private:
-  std::string why_it_ends() const;  // at its context; empty = it goes on
+  std::string why_it_ends() const;  // at its context; empty = it can shift the context
   Status look_ahead(std::span<const int32_t> prompt);
   Status compact_to_budget();
   Status shift_context(uint64_t n);

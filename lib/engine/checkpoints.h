@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The lengths that a session can go back to: truncation, and the checkpoints that recurrent layers
-// need for it. Owns which checkpoint has what, and the logits at each; recurrent state at a
-// checkpoint is in the tiers' stores. Thread rule: as Session.
+// To which lengths a session can be truncated. Attention layers can go back to any length whose
+// rows are still there, recurrent layers only to a checkpoint, a kept copy of their state. Owns the
+// list of checkpoints and the logits at each; the copies of the state are in the tiers' sessions.
+// Thread rule: as Session.
 #pragma once
 
 #include <cstdint>

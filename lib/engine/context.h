@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Context: what models of one host share: backends (threads and devices live in them), the
-// allocator, the logger, and whether the environment is read. Thread rule: immutable after creation
-// but for the logger and the measured rates, which serialise themselves.
+// Context: what all models of a host program share: the backends, which own threads and devices,
+// the allocator, the logger, and whether environment variables are read. Thread rule: immutable
+// after creation but for the logger and the measured rates, which serialise themselves.
 #pragma once
 
 #include <functional>

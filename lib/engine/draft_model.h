@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Drafts by a smaller model of the same vocabulary: a session of its own inside, which reads what
-// the session has read and goes on by itself. It keeps no record of what became of its drafts:
-// before it drafts, its tokens are compared with the session's, and what differs is taken back.
-// So nobody has to report to it what happens to the session (truncate, restore, a fork, a context
-// that moves on), and it costs nothing while it is not asked.
-// Thread rule: one owner (the session); cancel() and resume() from anywhere.
+// Speculative decoding with a draft model: a smaller model of the same vocabulary that has a
+// session of its own, reads the same tokens and continues them greedily. It keeps no record of
+// which drafts were accepted: before it drafts, it compares its tokens with those of the session it
+// drafts for, and truncates its own to the common beginning. So it needs no notice of truncate,
+// restore, fork or a context shift, and costs nothing while it is not asked. Thread rule: one owner
+// (the session); cancel() and resume() from anywhere.
 #pragma once
 
 #include <cstdint>

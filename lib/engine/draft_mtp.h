@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Drafts by the model's own block for multi-token prediction (arXiv 2412.19437, section 2.2). The
-// block reads along: its row i is of token i + 1 and the trunk's hidden row of token i. Rows of
-// tokens that the session has read are built from the trunk's hidden rows and stay; those of drafts
-// are built from the block's own hidden rows, behind the others, and never count.
-// Hidden rows of passes wait in a queue until they are worth a pass of the block.
-// Thread rule: one owner (the session).
+// Speculative decoding with the model's own block for multi-token prediction (arXiv 2412.19437,
+// section 2.2). The block has KV rows of its own, one for every token that the session reads: row i
+// is computed from the embedding of token i + 1 and the model's hidden row of token i. Rows of
+// tokens that the session has read are computed from the model's hidden rows and stay. Rows of
+// drafts are computed from the block's own hidden rows; they stand behind the others and are
+// overwritten. Hidden rows of passes wait in a queue until there are enough for a pass over the
+// block. Thread rule: one owner (the session).
 #pragma once
 
 #include <cstdint>

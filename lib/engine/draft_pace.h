@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// How many drafts a step takes: the number that promises most tokens a second, from how often
-// drafts of this kind were accepted at each place and what passes of so many rows took. A drafter
-// that loses time gets none, and is tried again now and then, as far as a hundredth of the time of
-// steps without drafts pays for what it lost. Thread rule: one owner (the session).
+// How many drafts a step of speculative decoding takes: the number with the most expected tokens a
+// second, from how often drafts of this kind were accepted at each place behind the first token,
+// and from the measured time of passes by their number of rows. A drafter that loses time gets no
+// drafts; it is tried again now and then, so rarely that the trials cost at most a hundredth of the
+// time of steps without drafts. Thread rule: one owner (the session).
 #pragma once
 
 #include <array>
@@ -12,7 +13,8 @@
 
 namespace sharpi {
 
-/// Until passes with drafts were timed, a row more is taken to cost this much of a step.
+/// The assumed cost of one more row in a pass, as a share of a step of one row, until passes with
+/// drafts were timed.
 inline constexpr double kRowShare = 0.03;
 
 /// Counts of the drafts that stood at one distance behind the first token of a pass.
@@ -46,7 +48,8 @@ class DraftPace {
   void verified(uint32_t match, uint32_t n, uint32_t accepted);
 
  private:
-  /// How often drafts of a kind were right, the places before them having been so; all fade.
+  /// How often drafts of a kind were accepted, given that all drafts before them in the pass were.
+  /// Older counts fade.
   struct Rate {
     double right = 0, tried = 0;  // over all places
     std::array<double, kMaxDraft> right_at{}, tried_at{};

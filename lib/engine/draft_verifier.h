@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Which tokens of a pass count: behind a pass over a token and drafts (session_batch.h), the
-// longest beginning of them that the sampler itself would have drawn. A draft is a guess of one
-// token, so drawing by the model's own distribution and comparing is the exact rule of speculative
-// sampling (arXiv 2211.17192): it is accepted with the probability that the model gives it, and
-// what is drawn instead has the distribution without it. The random numbers are those of decoding
-// token by token, and so are the tokens. A step without drafts is the same with one token. Owns how
-// many tokens were read so, and how long it took. Thread rule: as Session. Nothing allocates.
+// Verifies drafts (speculative decoding): behind a pass over a token and its drafts
+// (session_batch.h), finds the longest run of drafts that the sampler itself would have drawn. A
+// draft is a guess of one token, so drawing from the model's own distribution and comparing is the
+// exact rule of speculative sampling (arXiv 2211.17192): the draft is accepted with the probability
+// that the model gives it, and a token drawn in its place has the distribution without it. The
+// random numbers are those of decoding token by token, and so are the tokens. A step without drafts
+// is the same with one token. Owns the counts of tokens read so and of seconds, for
+// sharpi_session_info(). Thread rule: as Session. Nothing allocates.
 #pragma once
 
 #include <chrono>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The session's own drafters: its text (n-grams), the model's block for multi-token prediction, a
-// smaller model. Owns them, how many drafts each offers at a time, and what became of the drafts.
-// Every change of the session's text is told here, and handed on to those that keep track of it.
-// Thread rule: as Session; cancel() and resume() from anywhere.
+// The session's own drafters for speculative decoding: n-grams of its text, the model's block for
+// multi-token prediction, a smaller model. Owns them, how many drafts each offers at a time, and
+// the counts of accepted drafts. Every change of the session's text (commit, truncate, context
+// shift) is reported here and passed on to the drafters that need to know. Thread rule: as Session;
+// cancel() and resume() from anywhere.
 #pragma once
 
 #include <array>
@@ -42,7 +43,8 @@ class Drafters {
   Status propose(int32_t next, const sharpi_sample_params& params, uint32_t most, float* scratch,
                  int32_t* drafts, Drafted* out);
   /// After a step with these drafts that read so many tokens, in so many seconds besides those in
-  /// which the drafter caught up. A step without any is what all drafters are held against.
+  /// which the drafter caught up. Steps without drafts are the times that all drafters are compared
+  /// with.
   void learn(const Drafted& drafts, uint32_t n_read, double seconds) {
     learn(drafts, n_read, seconds, 1);
   }
@@ -55,7 +57,8 @@ class Drafters {
   const sharpi_draft_stats& stats() const { return draft_stats_; }
   std::span<const DraftPlace> places() const { return {draft_places_.data(), core_.shape.n_draft}; }
 
-  /// Has the hidden rows of a pass kept for the MTP block, whose queue has room for a chunk then.
+  /// Asks a pass to leave its hidden rows in the MTP block's queue, and makes room there for a
+  /// chunk.
   Status take_hidden(SequenceRows* rows);
   /// The MTP block reads what the session has read.
   Status catch_up();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The block for multi-token prediction, loaded: a model of one layer on the tier of the head of the
-// model that it belongs to, with scratch for as many calls at once.
-// Thread rule: immutable; run() blocks until one of its workspaces is free.
+// The loaded block for multi-token prediction (MTP): a model of one layer, on the tier that has the
+// head of the model it drafts for, with scratch for as many concurrent calls as that model. Thread
+// rule: immutable; run() blocks until one of its workspaces is free.
 #pragma once
 
 #include <condition_variable>

@@ -27,8 +27,9 @@ class PassRunner {
  public:
   PassRunner(SessionCore& core, Drafters& drafters) : core_(core), drafters_(drafters) {}
   Status run(const PassRequest& pass);
-  /// The session's share of a pass, n_rows from rows->first_row on. Not before everybody has made
-  /// room: that may let drafters catch up, and moves where their hidden rows go.
+  /// Fills in the session's share of a pass: n_rows rows of the batch from rows->first_row on. All
+  /// sessions of the batch make room first, because that may run the MTP block, after which its
+  /// hidden rows go to another place.
   Status begin(uint32_t n_rows, SequenceRows* rows);
   /// Of a pass over n_rows rows of the session, also one that others took part in.
   /// `rings_written`: as the submission says.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Whose queries look at the rows when a compaction scores them: those that were captured while the
-// session read, or those of a probe, which runs now and leaves nothing but its queries. Owns what
-// is known about the observer rows, which are in the tiers' sessions. Thread rule: as Session.
+// Which queries score the KV rows in a compaction (the observation window of SnapKV): the last ones
+// that were captured while the session read, or those of a probe, a question that is run for this
+// purpose and leaves nothing but its queries. Owns the knowledge of what the observer rows hold;
+// the rows themselves are in the tiers' sessions. Thread rule: as Session.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The memory of a session's rows: growing and giving it back within the session's share of the
-// model's allowance, and sharing it between forks. Full blocks of rows are shared where a tier can,
-// each in memory once; whoever is about to write such rows takes memory of its own for them first.
+// The memory of a session's KV rows: taking more and giving it back within the session's share of
+// the model's allowance, and sharing it copy-on-write between forks (what others call a prefix
+// cache is a fork of a session that has read the prefix). Full blocks of 64 rows are shared where
+// the tier's memory can be; before a session writes such rows, it takes memory of its own for them.
 // Blocks behind the last full one are each session's own from the start, so appending never needs
-// memory. Owns no rows: those are in the tiers' stores.
-// Thread rule: as Session; share_rows() also from several forks of one session, one at a time.
+// memory. Owns no rows: those are in the tiers' stores. Thread rule: as Session; share_rows() also
+// from several forks of one session, one at a time.
 #pragma once
 
 #include <cstdint>

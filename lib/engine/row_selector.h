@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Which rows a compaction keeps: scores layers on the tiers that have them, and has the policy
-// choose. Owns the scratch for scoring, one a tier, and the tables that the choice is held in; both
-// are taken when the session is made where the template captures queries, else for the time of a
-// compaction. Thread rule: as Session. Changes no rows; the ledger only gets room for what will be
-// kept.
+// Selects the KV rows that a compaction keeps: has the tiers score the rows of their layers by the
+// observed queries, and the policy choose by the scores. Owns the scoring scratch, one for each
+// tier, and the tables of the choice. Both are taken with the session if its template captures
+// queries, otherwise for the time of each compaction. Thread rule: as Session. Changes no rows; in
+// the ledger it only reserves room for the positions of the kept rows.
 #pragma once
 
 #include <cstdint>

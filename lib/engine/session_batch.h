@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The one road of a step: a pass over a token of each session, or over a token and as many drafts
-// behind it as the host brought or the session's drafters found. One session alone is a batch of
-// one. Owns nothing. Thread rule: one call at a time a session.
+// A step of continuous batching: one pass over the model for a token of each session and, behind
+// each, the drafts that the host brought or the session's drafters found (speculative decoding). A
+// session alone is a batch of one and takes the same code. Owns nothing. Thread rule: one call at a
+// time a session.
 #pragma once
 
 #include <chrono>
@@ -52,8 +53,8 @@ class SessionBatch {
   /// pass, all sessions step or none.
   static Status step(std::span<BatchStep> steps);
 
-  /// The same for a session alone: errors name no list, a cancel may stop the pass, and the host
-  /// has something to do meanwhile.
+  /// The same for a session alone: errors name no list, a cancel may stop the pass, and the host's
+  /// `meanwhile` function runs while the device computes.
   static Status verify_alone(BatchRead* read);
   static Status step_alone(BatchStep* step);
 

@@ -8,13 +8,12 @@
 //   per layer: BlobLayerHeader, u32 positions[n_lists][n_compacted]
 //   per checkpoint: BlobCheckpointHeader
 // Body:
-//   per layer: K rows, then V rows (canonical, codec.h; of a ring by position), or f32 state and
-//     conv tail
+//   per layer: K rows, then V rows (canonical, codec.h; those of a sliding window in the order of
+//     positions), or of a recurrent layer f32 state and conv tail
 //   per full-attention layer: f32 queries[n_queries][n_heads * head_dim], of the last positions
 //   f32 logits[n_logit_rows][n_vocab]
-//   per checkpoint, per recurrent layer: f32 state and conv tail; then f32 logits[n_vocab] if it
-//   has
-//     some
+//   per checkpoint: of each recurrent layer f32 state and conv tail; then f32 logits[n_vocab],
+//     if the checkpoint has logits
 // u64 XXH64 of all bytes before: against damage. Against intent, restore checks every field of the
 // head against every other and against the session (session_restore.cc).
 // Thread rule: plain values; a sink or a source belongs to one call.
@@ -42,7 +41,7 @@ struct BlobHeader {
   uint64_t total_bytes = 0;
   uint32_t n_tokens = 0;
   uint32_t flags = 0;          // 1 = compacted
-  uint32_t ring_low = 0;       // lowest position whose row the rings hold
+  uint32_t ring_low = 0;       // lowest position whose row is in the sliding windows
   uint32_t evicted_floor = 0;  // lowest length that truncation reaches after compaction
   uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
   uint32_t reserved = 0;

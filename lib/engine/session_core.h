@@ -50,7 +50,7 @@ struct SessionCore {
   Status begin_call();
   Status check_rings() const;
   bool is_cancelled() const { return !changed && cancelled.load(std::memory_order_relaxed); }
-  /// What a pass may poll to stop half way; null = it is finished.
+  /// The flag that a pass polls to stop half way; null = the pass must be finished.
   const std::atomic<bool>* stop_flag() const;
   /// `first`: what the caller calls token 0.
   Status check_tokens(std::span<const int32_t> tokens, size_t first = 0) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Everything that a session is made of. Each part is a class of its own that refers to the core and
-// to those parts above it that it works with; what concerns all of them is here.
+// The parts that a session is made of, and the operations that concern all of them. Each part is a
+// class of its own; it refers to the core and to the parts declared before it that it works with.
 // Thread rule: as Session; cancel() and resume() from anywhere.
 #pragma once
 

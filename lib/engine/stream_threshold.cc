@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// From how many rows on it pays to send weights to the GPU: one layer's blocks are timed both ways
-// with twice as many rows each time, until sending them wins.
+// Measures stream_rows, the number of rows from which it is faster to copy weights that are placed
+// on the CPU to the GPU and compute there: one layer's blocks are timed both ways, with twice as
+// many rows each time, until copying wins.
 #include <algorithm>
 #include <chrono>
 

@@ -48,8 +48,9 @@ class Transcript {
   /// They were never there, and no logits are left.
   void take_back_tried() noexcept;
 
-  /// A pass over n_rows tokens has failed behind the last one: it may have written over captured
-  /// queries, logits and, with `rings_written`, rows of rings, n_spare of which nobody sees.
+  /// A pass over n_rows tokens behind the last one has failed. It may have overwritten captured
+  /// queries, logits and, with `rings_written`, rows of sliding windows; its first n_spare rows
+  /// overwrite only rows that no window sees any more.
   void fail(uint32_t n_rows, bool rings_written, uint32_t n_spare) noexcept;
   /// The first n_tokens are left, and no logits. Pre: reachable.
   void take_back(uint32_t n_tokens) noexcept;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The shape of one session's KV rows on one tier: which layers form which group, how a block of 64
-// slots is laid out, how many bytes a capacity takes. Planner and stores both call it, so what is
-// planned is what is allocated.
-// Thread rule: plain values.
+// The layout of one session's KV cache on one tier: which layers form which group, how a block of
+// 64 slots is laid out, how many bytes a capacity takes. The planner prices and the stores allocate
+// by the same functions. Thread rule: plain values.
 #pragma once
 
 #include <cstdint>

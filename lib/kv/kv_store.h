@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // KvStore: the bytes of one session's KV rows and recurrent state on one tier. It knows no policy
-// and no lengths; the ledger says which rows are live. Kernels see only the KvView values it hands
-// out. Whatever may fail is staged first and changes nothing visible; apply_* may not fail. Thread
-// rule: one owner (the session); views are valid until the store is destroyed.
+// and no lengths; the ledger says which rows are live. Kernels get KvView values, never the store.
+// A compaction has two steps: stage_* does everything that may fail and changes nothing visible,
+// apply_* cannot fail. Thread rule: one owner (the session); views are valid until the store is
+// destroyed.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Where KV rows lie: the one addressing rule of every store and every kernel, on every tier.
-// A layer group owns one address range in blocks of 64 slots; a block holds, for each layer of the
-// group in order, 64 K rows and then 64 V rows:
-//   address(slot) = base + (slot / 64) * block_stride + offset(layer, K|V) + (slot % 64) *
-//   row_bytes
-// Thread rule: plain values.
+// Where KV rows lie: the one addressing rule of every store and every kernel, on every tier. A
+// group of layers owns one range of virtual addresses in blocks of 64 slots; a block holds, for
+// each layer of the group in order, 64 K rows and then 64 V rows:
+//   address(slot) = base + (slot / 64) * block_stride
+//                   + offset(layer, K|V) + (slot % 64) * row_bytes
+// Kernels look up no block table as in PagedAttention (paged KV): the rows of a session are
+// contiguous in virtual addresses, and memory is mapped behind these as rows come, as in vAttention
+// (arXiv 2405.04437). Thread rule: plain values.
 #pragma once
 
 #include <cstddef>

@@ -31,9 +31,9 @@ class KvLedger {
   KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots);
 
   uint32_t n_tokens() const { return n_tokens_; }
-  /// Positions as RoPE and the rings of rows and queries count them, which never start again at 0:
-  /// that of the ledger's token 0, and that of the next token. All other positions in this class
-  /// count from the base.
+  /// Absolute positions, as RoPE and the ring buffers of rows and queries count them. They never
+  /// start again at 0: that of the ledger's token 0, and that of the next token. All other
+  /// positions in this class count from the base.
   uint64_t base() const { return base_; }
   uint64_t next_position() const { return base_ + n_tokens_; }
   bool is_compacted() const { return compacted_; }
@@ -54,8 +54,9 @@ class KvLedger {
   void commit(uint32_t n);
   /// A chunk of n tokens failed: it may have written over captured queries.
   void spoil_capture(uint32_t n);
-  /// It wrote rings before it failed: they hold rows of tokens that were not read. `n_spare`: rows
-  /// that take the place of none that is still seen, which are those that may be taken back.
+  /// A chunk of n tokens failed after it had written into the ring buffers of sliding windows: they
+  /// hold rows of tokens that were not read. Its first `n_spare` rows overwrite only rows that no
+  /// window sees any more.
   void spoil_rings(uint32_t n, uint32_t n_spare) {
     if (n_tokens_ != 0 && n > n_spare) store_in_rings(n_tokens_ + n - n_spare);
   }

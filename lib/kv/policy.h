@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Compaction policies: scores in, keep sets out. A policy sees, for one full-attention layer, how
-// the observed queries look at every live row, and says which rows of each KV head stay. Sources:
-// SnapKV arXiv 2404.14469; DefensiveKV arXiv 2510.13334; CriticalKV arXiv 2502.03805; PyramidKV
-// arXiv 2406.02069; `global` is the rule of the engine our requirements come from; `span` is ours.
+// Compaction policies, known as KV cache eviction: attention scores in, the rows to keep out. A
+// policy gets, for one full-attention layer, the softmax weights that the observed queries give
+// every live row, and says which rows of each KV head stay. The first rows of a prompt always stay
+// (attention sinks, arXiv 2309.17453), and so do the last ones (recency). Sources: SnapKV arXiv
+// 2404.14469; DefensiveKV arXiv 2510.13334; CriticalKV arXiv 2502.03805; PyramidKV arXiv
+// 2406.02069; `global` is the rule of the engine our requirements come from; `span` is ours.
 // tools/compaction_oracle.py is an independent reference. Thread rule: pure functions.
 #pragma once
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Which routed experts are worth a slot of device memory: the policy alone, no bytes. A segmented
-// LRU with frequencies. Every use is counted, resident or not; counts halve from time to time. A
-// hit moves an expert to the head of the protected segment (75% of the slots), whose tail falls
-// back to the head of probation (25%). An expert that is not resident comes in when a slot is free,
-// or when it was used more often than the one it would replace: among probation the least used,
-// of equals the least recent, never one that has only just come. Pinned experts stay.
-// Thread rule: one owner.
+// Which routed experts have a slot of device memory while the others stay in host memory (expert
+// offloading): the replacement policy alone, no bytes. A segmented LRU with frequencies. Every use
+// is counted, resident or not; counts halve from time to time. A hit moves an expert to the head of
+// the protected segment (75% of the slots), whose last expert falls back to the head of the
+// probation segment (25%). An expert that is not resident gets a free slot if there is one.
+// Otherwise it replaces the least used expert on probation, among equals the one used longest ago,
+// if it was used more often than that; an expert that came in this call is never replaced. Pinned
+// experts stay. Thread rule: one owner.
 #pragma once
 
 #include <cstdint>

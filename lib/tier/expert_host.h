@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Routed experts that one tier computes for another: the asking tier runs the router, sends rows
-// with their expert ids, and adds the answer. The engine makes the two known to each other.
-//   compute()  one request, now: prompts, and whatever is not recorded as a graph
-//   serve()    a line of requests that arrive one after the other while the asking tier runs on:
-//              a decoded token, in which every threshold counts in microseconds
-// Thread rule: one call at a time per host; a line's functions are called by one thread.
+// Routed experts that one tier computes for another (expert offloading: the GPU runs a layer, the
+// CPU those of its experts whose weights are in host memory). The asking tier runs the router,
+// sends rows with their expert ids, and adds the answer. The engine makes the two tiers known to
+// each other.
+//   compute()  one request at once: chunks of prompts, and steps that are not a captured graph
+//   serve()    the requests of one decode step, a layer after the other, while the asking tier goes
+//              on with its graph: the GPU waits for every answer, so microseconds count
+// Thread rule: one call at a time per host; the functions of an ExpertLine are called by one
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The weights that host memory serves: copied when a model is loaded (SHARPI_LOAD_COPY), or in
-// place in the mapped file (SHARPI_LOAD_MAP). Which tensors these are follows from the placement
-// alone, so planner and loader agree. Thread rule: immutable after creation.
+// The weights that are read from host memory: copied from the file when a model is loaded
+// (SHARPI_LOAD_COPY), or used in place in the mapped file (mmap, SHARPI_LOAD_MAP). Which tensors
+// these are follows from the placement alone, so planner and loader agree. Thread rule: immutable
+// after creation.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What tiers say about the kernels that they use: one entry per kind of work, with the kernel for
-// few rows and the one for many. Thread rule: a value.
+// The names of the kernels that a tier uses, for sharpi_model_json(): one entry for each kind of
+// work, with the kernel for few rows (decode) and the one for many (prefill). Thread rule: a value.
 #pragma once
 
 #include <set>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// KV rows of a session on any tier: where they are, how much memory they have, and what they share
-// with forks where the tier's memory can. Owned through the tier's session.
-// Thread rule: one owner (the session), but for sharing, which changes no row.
+// The KV rows of one session on one tier: the address range of each group of layers, how many of
+// its rows have memory, and how many are shared copy-on-write with forks, on tiers whose memory can
+// be. Owned through the tier's session. Thread rule: one owner (the session), except that sharing
+// may run beside reads, as it changes no row.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the sessions of every tier have in common: layouts and sizes that follow from plan and
-// template, memory of a kind that the tier chooses, addresses in it, and the checks against them.
-// How bytes get in and out is the tier's. Owned through the tier's session.
-// Thread rule: one owner (the session).
+// What the sessions of every tier have in common: layouts and sizes, which follow from the plan and
+// the template; buffers in the kind of memory that the tier chooses; the addresses in them; and the
+// checks of arguments against the sizes. Each tier adds how bytes are copied in and out. Owned
+// through the tier's session. Thread rule: one owner (the session).
 #pragma once
 
 #include <algorithm>
@@ -61,8 +61,8 @@ class StoredSession : public StoredRows<Range> {
   }
   /// Rows that were accepted, but that the committed state does not contain yet.
   uint32_t pending() const { return pending_; }
-  /// What the last pass with drafts left for a recurrent layer, or (working) where the pass under
-  /// way leaves it.
+  /// What the last pass with drafts kept of a recurrent layer (DraftLayout), or, with `working`,
+  /// where the present pass puts it.
   float* draft_plane(uint64_t offset, bool working) const {
     const uint64_t copy = working ? kept_ ^ 1u : kept_;
     return drafts_.template as<float>() + copy * draft_layout_.copy_floats + offset;

@@ -67,16 +67,16 @@ struct Submission {
   const int32_t* tokens = nullptr;  // [n_rows]
   uint32_t n_rows = 0;
   std::span<const SequenceRows> sequences;
-  /// Nothing of the pass stays: no ring is written, no logits; KV rows past the ledger's length and
-  /// the working recurrent state are left as scratch.
+  /// Nothing of the pass stays: neither ring buffers nor logits are written; KV rows past the
+  /// ledger's length and the working recurrent state are left as scratch.
   bool transient = false;
   /// Rows see each other only, at their true positions.
   bool no_context = false;
   Capture capture = Capture::kRing;
-  const std::atomic<bool>* cancel = nullptr;  // polled between blocks where a tear is impossible
+  const std::atomic<bool>* cancel = nullptr;  // polled between blocks that overwrite nothing
   PassProgress* progress = nullptr;
-  /// Set by a tier before rows of the pass take the place of others in a ring: from then on a pass
-  /// that fails has cost the sessions of it rows. Null = nobody asks.
+  /// Set by a tier before rows of the pass overwrite others in a sliding window's ring buffer: from
+  /// then on a pass that fails has cost its sessions rows. Null = nobody asks.
   bool* rings_written = nullptr;
   /// A tier that computes asynchronously calls run() between submitting its work and waiting for
   /// it.
@@ -188,10 +188,10 @@ class TierModel {
   /// What create_score_scratch() takes.
   virtual std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const = 0;
   /// Choosing rows by a policy that has a keep set for each head, the same way for every tier: for
-  /// every layer hold_terms(), then share_hits() if the policy shares them, then choose(). As they
-  /// stand here they bring a layer's scores to the host by score() and hold its terms in `tables`;
-  /// a tier that can do it where its rows are has its own of all three. Scores a layer and holds
-  /// the policy's terms; may return while that is under way.
+  /// every layer hold_terms(), then share_hits() if the policy shares them, then choose(). The
+  /// versions here copy a layer's scores to the host by score() and keep its terms in `tables`; a
+  /// tier that can choose in its own memory overrides all three. Scores a layer and holds the
+  /// policy's terms; may return while that is under way.
   virtual Status hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
                             ScoreScratch& scratch, CompactTables& tables) const;
   /// tables.shared()[p] = max(that, the largest held term at position p), over this tier's layers.

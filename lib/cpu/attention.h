@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Causal attention over stored KV, for prefill chunks and decode alike: tiles of 64 keys, online
-// softmax, one pass over the rows. K and V rows are read in their codec, once per tile for all
-// query heads of a KV head (and for a block of query rows in prefill). Long contexts are split into
-// fixed spans of keys, merged in ascending order: tile and span borders depend on slots (windowed:
-// positions) only, so a row's bits depend on its kernels, not on chunks, threads or batch mates.
-// Formula: o = sum_t softmax_t(scale * q.k_t) v_t  (FlashAttention / Flash-Decoding, arXiv
-// 2205.14135) Thread rule: one call at a time per scratch; the work is spread over the pool.
+// Causal attention over stored KV rows, for prefill chunks and decode alike: tiles of 64 keys,
+// online softmax, one pass over the rows (FlashAttention, arXiv 2205.14135). K and V rows are read
+// in their codec, once per tile for all query heads of a KV head (and for a block of query rows in
+// prefill). Long contexts are split into spans of a fixed number of keys, whose partial results are
+// merged in ascending order (split-KV, flash-decoding): the borders of tiles and spans depend on
+// slots (in sliding windows: positions) only, so a row's bits depend on which kernels it takes, but
+// not on chunks, threads or the other rows of a batch.
+//   o = sum_t softmax_t(scale * q.k_t) v_t
+// Thread rule: one call at a time per scratch; the work is spread over the pool.
 #pragma once
 
 #include <cstddef>

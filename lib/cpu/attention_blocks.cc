@@ -13,7 +13,8 @@
 namespace sharpi::cpu {
 namespace {
 
-/// Where the chunk's rows of a sequence wait for the ring of a windowed layer; `like`: that ring.
+/// The scratch where a chunk's rows of a sequence are until they are copied into the ring buffer of
+/// a sliding-window layer; `like`: the view of that ring buffer.
 KvView chunk_view(const Pass& p, const KvView& like, uint32_t sequence) {
   uint64_t block = 0;
   for (uint32_t i = 0; i < sequence; ++i)

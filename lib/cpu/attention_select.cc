@@ -30,8 +30,8 @@ const Named<AttentionTable>& attention_chunk_kernels(const KernelSet& kernels, c
   return is_wide(kv) ? kernels.attention.wide : kernels.attention.chunk;
 }
 
-// With more query heads to a KV head than kRowGroup arithmetic costs more than reading, also for a
-// row alone.
+// With more than kRowGroup query heads to a KV head (GQA), arithmetic costs more than reading the
+// rows, even for a single query row.
 const Named<AttentionTable>& attention_row_kernels(const KernelSet& kernels, const KvView& kv,
                                                    uint32_t group) {
   constexpr uint32_t kRowGroup = 8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which attention kernels serve a call, and whether they can.
-// Thread rule: pure functions.
+// Chooses the attention kernels for a call by its arithmetic, the codecs of its rows and how many
+// query rows it has. Thread rule: pure functions.
 #pragma once
 
 #include <array>

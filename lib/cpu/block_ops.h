@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What blocks of every kind read and do: the model's facts, the kernels' settings, and operations
-// on the rows of a pass. Thread rule: immutable; rows are spread over the pool.
+// What the classes for every kind of block (attention, delta net, FFN, experts) share: the model's
+// spec, the settings of the kernels, and operations on the rows of a pass. Thread rule: immutable;
+// rows are spread over the pool.
 #pragma once
 
 #include "base/thread_pool.h"

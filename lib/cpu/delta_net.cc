@@ -171,7 +171,7 @@ bool goes_with(const DeltaNetTask& before, const DeltaNetTask& task, bool sequen
 
 namespace {
 
-/// No rows: the state goes on as it is.
+/// No rows: the state is copied unchanged.
 void copy_state(const DeltaNetTask& task) {
   const DeltaNetShape& s = task.shape;
   if (task.state_out != nullptr && task.state_out != task.state_in)

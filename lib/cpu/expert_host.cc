@@ -90,7 +90,8 @@ void CpuExpertHost::lead(ExpertLine& line) {
   over_.store(true, std::memory_order_seq_cst);
 }
 
-/// A thread that comes late finds the round closed, or what is left of it; nobody waits for it.
+/// A thread that comes late finds the round closed, or takes what is left of it; no other thread
+/// waits for it.
 void CpuExpertHost::follow(uint32_t worker) {
   uint32_t seen = 0;
   while (true) {

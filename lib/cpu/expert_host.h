@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Routed experts on the CPU for a tier that runs the rest of their layer: the arithmetic of the CPU
-// tier's own FFN blocks, weights in host memory. A line of requests of few rows keeps
-// all threads of the pool in one region from its first request to its last. Within a request every
-// thread streams a contiguous share of the weights and then takes from the others what is left:
-// gate and up with their activation by ranges of hidden rows; when an expert's are complete, its
-// hidden row is prepared; then down, all experts of a range of outputs together, added up in the
-// order of the router's choice. Bound: the weights' bytes / memory bandwidth.
-// Thread rule: one call at a time per host.
+// Routed experts on the CPU for a tier that runs the rest of their layer (expert offloading): the
+// arithmetic of the CPU tier's own FFN blocks, weights in host memory. During a decode step, which
+// sends one request of few rows for each layer, all threads of the pool stay in one parallel region
+// from the first request to the last. Within a request every thread reads a contiguous share of the
+// weights, and when it is done takes parts of the others' shares: first gate and up with their
+// activation, by ranges of hidden rows; when an expert's are complete, its hidden row is quantised;
+// then down, all experts of a range of outputs together, added up in the order of the router's
+// choice. Bound: the weights' bytes / memory bandwidth. Thread rule: one call at a time per host.
 #pragma once
 
 #include <atomic>

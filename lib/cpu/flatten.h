@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// How far a kernel is written out. A kernel's inner part is put into its caller, and its loops over
-// rows and vectors are unrolled, so that sums stay in registers. A build with sanitizers checks
-// every load and store of what is written out: there the same code stays a function with loops,
-// which compiles fifty times as fast and computes the same.
+// Macros for how far kernels are inlined and unrolled. Normally the inner part of a kernel is
+// inlined into its caller and its loops over rows and vectors are unrolled, so that sums stay in
+// registers. A build with sanitizers checks every load and store of such unrolled code; there the
+// same code stays a function with loops, which compiles fifty times as fast and computes the same
+// bits.
 #pragma once
 
 #if defined(SHARPI_SANITIZED)

@@ -34,7 +34,8 @@ Status Forward::run(const Segment& segment, const Submission& rows, CpuWorkspace
 
 Status Forward::run_program(const Segment& segment, Pass& p) const {
   const Submission& rows = p.rows;
-  // A ring row that was overwritten cannot be brought back, so windowed models finish their chunk.
+  // A row that was overwritten in the ring buffer of a sliding window is lost, so models with such
+  // layers finish the chunk before a cancel ends the call.
   const bool may_stop = rows.cancel != nullptr && (rows.transient || !spec_.has_window());
   const auto cancelled = [] { return Status::error(Code::kCancelled, "the call was cancelled"); };
   for (const Op& op : segment.program) {

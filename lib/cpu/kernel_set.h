@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// All kernels of one instruction set. A set says for every family whose kernels it takes, its own
-// or, by name, those of another set; what it leaves out does not compile. Whoever computes is
-// handed the set that its context chose (cpu/isa.h). Products are reached through a function,
-// because what else stands in its file decides which loops the compiler unrolls. Owner: static
-// tables. Thread rule: immutable.
+// All kernels of one instruction set, one member for each family. A set names its own kernels or
+// those of another set for every family; a set that leaves a family out does not compile. Code that
+// computes gets the set that its context chose (cpu/isa.h). Matrix products are reached through a
+// function, because what else stands in its file decides which loops the compiler unrolls. Owner:
+// static tables. Thread rule: immutable.
 #pragma once
 
 #include <span>

@@ -12,9 +12,10 @@
 namespace sharpi::cpu {
 namespace {
 
-// Few rows: the weights' bytes are the cost. What a thread takes at once must be long against the
-// prefetch distance of the kernels, and short enough that one that is slowed down is helped.
-// Threads help each other with the smallest parts, so that they finish together.
+// Few rows (GEMV): reading the weights is the cost. The part that a thread takes at once must be
+// long compared with the prefetch distance of the kernels, and so short that other threads can take
+// parts from a thread that is slowed down. Threads help each other with the smallest parts, so that
+// they finish together.
 constexpr uint64_t kMinUnitBytes = 8 * 1024, kMaxUnitBytes = 64 * 1024, kMaxTakeBytes = 256 * 1024;
 constexpr uint64_t kUnitsPerThread = 32;
 // Panels: parts must be large, because each passes over all activations.

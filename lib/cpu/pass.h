@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every operation of a pass on the CPU gets, and how it makes its products. Thread rule: one
-// thread has a pass; the work of its products is spread over the pool.
+// The arguments that every operation of a forward pass on the CPU gets, and the functions by which
+// operations multiply rows with weights. Thread rule: one thread has a pass; the work of its
+// products is spread over the pool.
 #pragma once
 
 #include <cassert>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Activation rows in int8 whose largest elements are kept in f32. What transformers multiply has a
-// few elements that are many times as large as their neighbours; in int8 they decide the scale of
-// their group of 32, and its other elements lose their bits. One element apart halves the error of
-// a model with rows of 576. Products of few and of many rows share these rows, so they agree.
-// Thread rule: pure functions.
+// Activation rows in int8 whose outliers stay in f32. Activations of transformers have a few
+// elements that are many times as large as their neighbours (as LLM.int8() found, arXiv
+// 2208.07339). In int8 such an element decides the scale of its group of 32, and the other elements
+// lose their bits. Keeping one element of a row apart halves the error of a model with rows of 576
+// elements. Products of few and of many rows read the same rows, so their results agree. Thread
+// rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Scoring for compaction: how observed queries look at every live row of a layer. Causal softmax of
-// each query over all rows it sees; per KV head and row the sum and the (weighted) maximum over the
-// group's heads and the queries. One pass per layer in tiles (two sweeps: normalisers, then
-// masses), any codec, fixed reduction order: the same bits for any number of threads. Thread rule:
-// one call at a time per scratch; work is spread over the pool.
+// Scoring for compaction (the attention scores of SnapKV): which softmax weight observed queries
+// give every live row of a layer. Causal softmax of each query over all rows it sees; per KV head
+// and row the sum and the (weighted) maximum over the group's heads and the queries. One pass per
+// layer in tiles (two sweeps: normalisers, then weights), any codec, fixed reduction order: the
+// same bits for any number of threads. Thread rule: one call at a time per scratch; work is spread
+// over the pool.
 #pragma once
 
 #include <cstddef>

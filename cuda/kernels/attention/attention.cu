@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which attention kernel a call goes to, and how its keys are split.
+// Chooses the attention kernel of a call, and into how many splits its keys are divided (split-KV).
 #include <algorithm>
 
 #include "cuda/kernels/attention/attention.h"

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Causal attention over stored rows: decode (few rows: keys split over the device and merged by the
-// last blocks or a launch of its own, known as split-KV or flash-decoding), prefill (blocks of
-// query rows, flash attention), full or windowed, any codec, grouped queries.
+// Causal attention over stored KV rows: decode (few rows; the keys are split over the device and
+// the partial results merged by the last blocks or by a second launch, known as split-KV or
+// flash-decoding), prefill (blocks of query rows, FlashAttention), full or sliding window, any
+// codec, grouped queries (GQA).
 //   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate.
-//   fast   tensor cores, f32 accumulation; decode: bf16 rows as they are (queries and weights in
-//   two
-//          bf16 terms), f32 rows as f16, q8_0 keys as integers times queries of two signed bytes,
-//          q8_0 values as f16; prefill: all rows as f16.
+//   fast   tensor cores, f32 accumulation. Decode: bf16 rows unconverted (queries and weights as
+//          two bf16 terms), f32 rows as f16, q8_0 keys as integers times queries of two signed
+//          bytes, q8_0 values as f16. Prefill: all rows as f16.
 //   exact  f32 throughout.
 // Splits depend on the length of the row and constants of the launch only; partial results are
-// merged in one order: equal calls give equal bits.
-// All launchers check their arguments, allocate nothing and can be captured into a graph.
-// Thread rule: pure functions.
+// merged in one order: equal calls give equal bits. All launchers check their arguments, allocate
+// nothing and can be captured into a graph. Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Partial results of the blocks that share query vectors, merged by the last of them to arrive, or
-// by the last ones: each takes some of the columns, for one block alone would wait long for all
-// that it reads. These wait for the rest, so they have to leave room for it.
-// Thread rule: device code.
+// Split-KV attention in one launch: the partial results of the blocks that share query vectors are
+// merged by the last block to arrive. Where that would take one block too long, the last few blocks
+// wait until all have arrived, and each merges some of the columns. Waiting blocks occupy
+// multiprocessors, so there must be fewer of them than multiprocessors. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"
@@ -10,8 +10,8 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kMeetAhead = 9;      // a thread's splits on their way together
-constexpr uint32_t kMostMeetShift = 3;  // groups of threads that take splits in turn: 8 at most
+constexpr uint32_t kMeetAhead = 9;      // splits that a thread loads at a time
+constexpr uint32_t kMostMeetShift = 3;  // up to 8 groups of threads, which take splits round-robin
 
 /// The most blocks of a unit that merge; blocks have 128 threads or more. The blocks that wait, of
 /// all units together, have to be fewer than the multiprocessors, so that the other blocks find
@@ -20,7 +20,7 @@ constexpr uint64_t most_mergers(uint64_t vectors, uint64_t dim) {
   return ((vectors * dim / 4 << kMostMeetShift) + 127) / 128;
 }
 
-/// What threads have of a share's columns, in units of their largest maximum.
+/// Partial sums of a thread's columns, scaled to the largest maximum of its splits.
 template <uint32_t kThreads>
 struct MeetShare {
   float4 sum[kThreads];
@@ -64,8 +64,9 @@ struct MeetParts {
   uint64_t stride;
 };
 
-/// How a unit's columns are divided. Groups of a block's threads take splits in turn, 1 << shift of
-/// them: as many as leave work to all threads of the blocks that may merge.
+/// How the columns are divided among the merging blocks. A block's threads form 1 << shift groups,
+/// which take splits round-robin; there are as many groups as leave work to all threads of the
+/// blocks that may merge.
 template <uint32_t kThreads>
 struct MeetPlan {
   uint32_t all, shift, mergers;  // columns, four floats each

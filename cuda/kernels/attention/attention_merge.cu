@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The merge of a split launch as a launch of its own, where one block would have too much to add
-// up: a block takes 64 columns of one vector, groups of threads take splits in turn, and all of a
-// thread's loads are on their way together.
+// The merge of split-KV attention (the combine kernel of flash-decoding) as a launch of its own,
+// for calls where one block would have too much to add up: a block takes 64 columns of one query
+// vector, groups of threads take splits round-robin, and a thread issues all its loads before it
+// uses any.
 #include "cuda/kernels/attention/attention_common.cuh"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/ptx.cuh"

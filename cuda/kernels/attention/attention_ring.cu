@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Attention of few rows on tensor cores, bound by the memory that holds the keys.
+// Attention of few rows (split-KV) on tensor cores, bound by the memory that holds the keys.
 //   A block takes one KV head, its query vectors (rows times group, as rows of m16n8k16) and a span
-//   of keys. Four warps form teams that take tiles of 16 keys in turn; a team is as many warps as
-//   the head has slices of 128 dims, and each warp keeps its slice's queries and sums in registers.
-//   Raw bytes of keys and values stream through a ring of tiles in shared memory that belongs to
-//   the warp alone, so nothing but the products of a wide head ever waits for another warp.
+//   of keys. Four warps form teams that take tiles of 16 keys round-robin; a team is as many warps
+//   as the head has slices of 128 dims; each warp keeps its slice's queries and sums in registers.
+//   Raw bytes of keys and values arrive by asynchronous copies in a multistage pipeline: a ring
+//   buffer of tiles in shared memory that belongs to one warp, so warps wait for each other only
+//   where the products of a head of several slices are added up. (This has nothing to do with ring
+//   attention, which spreads a sequence over several devices.)
 //   With up to 8 vectors, rows 8 to 15 of the products hold what rounding queries and weights to
 //   16 bits lost: bf16 rows are then used to f32 accuracy at no cost.
-//   Before the grid dependency resolves, tiles of keys that older calls stored are fetched.
+//   Before the grid dependency resolves (programmatic dependent launch), tiles of keys that older
+//   calls stored are fetched.
 #include <algorithm>
 #include <type_traits>
 

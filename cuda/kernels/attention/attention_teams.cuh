@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Teams of warps: what the kernels of attention of few rows do alike, whatever way keys and values
-// come. A block's four warps form teams that take tiles of keys in turn; a team is as many warps as
-// a head has slices, each with its slice's queries and sums in registers. Thread rule: device code.
+// Teams of warps, which all kernels for attention of few rows have: a block's four warps form teams
+// that take tiles of keys round-robin; a team is as many warps as a head has slices of 128 dims,
+// each with its slice's queries and sums in registers. Independent of how keys and values reach the
+// warp. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"

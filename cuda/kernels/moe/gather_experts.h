@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Matrices of experts that lie in slots, copied to where all matrices of their layer are side by
-// side. Thread rule: pure function; the launch is asynchronous on the stream.
+// Copies the matrices of experts from their slots (the expert cache) to one block of memory where
+// all experts of a layer stand side by side, as products of many rows want them. Thread rule: pure
+// function; the launch is asynchronous on the stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

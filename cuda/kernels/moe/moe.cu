@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Routed experts of many rows [rows, n_embd]: (row, j) pairs are sorted by expert, stably, into
 // slots (groups start at multiples of 8), so that every expert's weights meet all its rows in one
-// product; gate and up with their activation, down, then y[r] (+)= sum_j weight[r][j] slot(r, j),
-// j ascending. Each kernel of its own: group (one block per expert, every block counts all ids),
-// stage, product, stage, product, sum. No host reads a count: grids are as large as the worst case.
-// Bound: tensor cores.
+// product (a grouped GEMM); gate and up with their activation, down, then y[r] (+)= sum_j
+// weight[r][j] slot(r, j), j ascending. Each kernel of its own: group (one block per expert, every
+// block counts all ids), stage, product, stage, product, sum. No host reads a count: grids are as
+// large as the worst case. Bound: tensor cores.
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A mixture-of-experts block of up to four rows in one launch: router, its softmax and top-k, the
-// routed and the shared experts, weighting, residual; also the products in front and behind
-// (moe_step.cu). Of several rows, an expert's weights are read once for all that chose it. Steps of
-// more rows are such launches one after another.
-// Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel. The blocks
-// of a launch wait for each other: no other launch whose blocks do so may run on the device at once
-// (Device::turn()), and nothing else that runs there may wait for one. Thread rule: pure functions;
-// launches that share `sync` must follow each other on one stream.
+// A mixture-of-experts block of up to four rows in one launch of a persistent kernel (a fused MoE
+// for decode): router, its softmax and top-k, the routed and the shared experts, weighting,
+// residual; also the products in front and behind (moe_step.cu). Of several rows, an expert's
+// weights are read once for all that chose it. Steps of more rows are such launches one after
+// another. Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel.
+// The blocks of a launch wait for each other: no other launch whose blocks do so may run on the
+// device at once (Device::turn()), and nothing else that runs there may wait for one. Thread rule:
+// pure functions; launches that share `sync` must follow each other on one stream.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Products of one row, one after the other, in one launch of one block a multiprocessor: sixteen
-// warps compute, four more copy.
+// A chain, matrix products of one row that follow each other, as one launch of a persistent kernel
+// with one block for each multiprocessor. Warps are specialised: sixteen compute, four copy.
 // Weights are constants: every warp knows from the start which units (16 rows x 256 columns) of
-// which product it will read; its ring in shared memory is kept full of them (chain_feed.cuh),
-// across products and from before the grid dependency resolves. Between products outputs are handed
-// on through L2 (chain_stage.cuh): whoever reads a row waits for its values, nobody for a barrier
-// over the grid. What a product costs besides its bytes (the sums of its pieces, the way of its
-// outputs through L2 and of the next input into shared memory) passes while the rings fill.
-// A block owns whole panels (16 rows) of each product; the blocks that get one more take turns from
-// product to product, and the rings even out the rest.
-// Bound: W bytes / memory bandwidth, while what lies in the rings outlasts what is waited for.
+// which product it will read. Its ring buffer in shared memory is kept full of them
+// (chain_feed.cuh), across products, and from before the grid dependency resolves (programmatic
+// dependent launch). Outputs of one product reach the next through L2 (chain_stage.cuh): a reader
+// waits for the values it needs; there is no barrier over the grid. What a product costs beyond
+// reading its bytes (adding up partial sums, the way of outputs through L2 and of the next input
+// into shared memory) is hidden while the ring buffers fill. A block owns whole panels (16 rows) of
+// each product. Where panels do not divide evenly, other blocks get one more in every product, and
+// the ring buffers even out the rest. Bound: W bytes / memory bandwidth, while the ring buffers
+// hold more than the waits take.
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/chain_feed.cuh"
 #include "cuda/kernels/products/chain_parts.cuh"

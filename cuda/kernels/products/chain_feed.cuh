@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The rings of chain.cu, and the warps that copy weights into them for the others.
-// Thread rule: device code.
+// The producer warps of chain.cu: the ring buffers in shared memory (a multistage pipeline with one
+// full and one empty barrier for each slot), and the copies that fill them with weights. Thread
+// rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_stage.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which kernel a product goes to, and the parameters it wants.
+// Chooses the kernel of a matrix product (GEMV or GEMM) by its number of rows and its weight type,
+// and fills in its parameters.
 #include <algorithm>
 
 #include "cuda/kernels/device_query.h"

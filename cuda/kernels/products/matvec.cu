@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
-// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 16 rows, W in tiles, x rounded to f16.
-// A block owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256)
-// evenly, each streaming them through a ring of its own in shared memory that runs ahead of the
-// arithmetic, and from before the grid dependency resolves. The input is staged once (stage.cuh);
-// several rows that are too long for shared memory come in parts of their columns
-// (matvec_parts.cuh), whose sums are added up.
-// Integer codes times f16 on tensor cores are exact; scales and minima are applied in f32, the RMS
-// norm's factor to the sums, so that staging needs no sum over the row.
-// Bound: reads W once, W bytes / memory bandwidth. What is left is latency: code outside of the
-// inner loop runs once per launch and is kept short. Partial sums meet in shared memory in warp
-// order.
+// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 16 rows (GEMV), W in tiles, x rounded to f16. A block
+// owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256) evenly,
+// each streaming them through a ring of its own in shared memory that runs ahead of the arithmetic,
+// and from before the grid dependency resolves. The input is staged once (stage.cuh); several rows
+// that are too long for shared memory come in parts of their columns (matvec_parts.cuh), whose sums
+// are added up. Integer codes times f16 on tensor cores are exact; scales and minima are applied in
+// f32, the RMS norm's factor to the sums, so that staging needs no sum over the row. Bound: reads W
+// once, W bytes / memory bandwidth. What is left is latency: code outside of the inner loop runs
+// once per launch and is kept short. Partial sums meet in shared memory in warp order.
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the warps of chain.cu and moe_step.cu do alike: each has a share of the units of a block's
-// panels, streams them through a ring of its own, and leaves what it has of each panel in shared
-// memory, where the pieces are added up once all warps have met.
-// Thread rule: device code.
+// What the warps of chain.cu and moe_step.cu have in common (split-K within a block): each warp
+// multiplies a share of the units of a block's panels, which it streams through a ring buffer of
+// its own, and leaves its partial sums of each panel in shared memory, where they are added up once
+// all warps have arrived. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/fixed_product.cuh"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Attention of a block of query vectors with one tile of keys, rounded to bf16, with f32 sums, by
-// products of matrices (BFMMLA): two rows of four with two rows of four.
-//   S[2 vectors][2 keys] += Q[2][4 d] K[2][4 d]^T      O[2 vectors][2 d] += P[2][4 keys] V^T[2 d][4
-//   keys]
-// Q, K, V and the weights P are rounded once; the softmax is f32. For chunks, whose many rows share
-// what a tile of keys costs to convert. A vector's bits do not depend on the block it is in.
-// Thread rule: pure functions with internal linkage.
+// the matrix instruction BFMMLA, which multiplies two rows of four by two rows of four.
+//   S[2 vectors][2 keys] += Q[2][4 d] K[2][4 d]^T
+//   O[2 vectors][2 d]    += P[2][4 keys] V^T[2 d][4 keys]
+// Q, K, V and the weights P are rounded once; the softmax is f32. For prefill chunks, whose many
+// query rows share the cost of converting a tile of keys. A vector's bits do not depend on the
+// block it is in. Thread rule: pure functions with internal linkage.
 #include "cpu/arm/vec_neon.h"
 // The vectors come first: the kernels are written over them.
 #include "cpu/arm/kernel_tables.h"

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The gated delta net over the vectors V. State [value channel j][key channel i], f32.
+// The gated delta net over the vectors V. State S [value channel j][key channel i], f32.
 //   recurrence, per token: p_j = e^g S_j.k;  d_j = beta (v_j - p_j);  o_j = e^g S_j.q + d_j (k.q);
 //                          S_j = e^g S_j + d_j k
 //     Rows of the state are independent: a few rows stay in L1 over all tokens. Bound in decode:
 //     the state is read and written once.
 //   chunks of 64 tokens, G = running sum of g (arXiv 2412.06464, section 3.3):
 //     N_t = beta_t (v_t - e^{G_t} S k_t) - sum_{s<t} beta_t (k_t.k_s) e^{G_t-G_s} N_s
-//     o_t = e^{G_t} S q_t + sum_{s<=t} (q_t.k_s) e^{G_t-G_s} N_s;  S = e^{G_C} S + sum_s
-//     e^{G_C-G_s} N_s k_s^T G reaches -1000s: exponents are subtracted before exp.
+//     o_t = e^{G_t} S q_t + sum_{s<=t} (q_t.k_s) e^{G_t-G_s} N_s
+//     S   = e^{G_C} S + sum_s e^{G_C-G_s} N_s k_s^T
+//     G reaches -1000 and less: exponents are subtracted before exp.
 // Thread rule: pure functions with internal linkage.
 #pragma once
 

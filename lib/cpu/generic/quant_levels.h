@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The levels that the nibbles of some block formats name.
-// Everything here has internal linkage. Thread rule: constants.
+// The values that the 4-bit codes of some block formats stand for, as lookup tables. Everything
+// here has internal linkage. Thread rule: constants.
 #pragma once
 
 #include <cstdint>

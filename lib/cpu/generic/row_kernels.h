@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How rows of the codec q4 are made, over the vectors V: kv/rotation.h and kv/codec.h, bit for bit.
-// Bound: the comparisons with fifteen middles; nothing beside the products of a block.
-// Thread rule: pure functions with internal linkage.
+// Encoding rows in the codec q4, over the vectors V: the arithmetic of kv/rotation.h and
+// kv/codec.h, bit for bit. Bound: comparing each element with the fifteen midpoints between levels,
+// which takes little time beside the products of a block. Thread rule: pure functions with internal
+// linkage.
 #pragma once
 
 #include <cstdint>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Attention of a block of query vectors with one tile of keys, rounded to bf16, with f32 sums:
-//   S^T[16 keys][16 vectors] += K[16][32 d] Q^T[16 d pairs][16][2]     stored bf16 rows are read
-//   where
-//                                                                      they lie
-//   O[16 vectors][16 d] += P[16][32 keys] V[16 key pairs][16][2]
-// Q, K, V and the weights P are rounded once; the softmax is f32, lanes are query vectors. Where
-// kWide each of them is the sum of two bf16, of whose four products all but the rests' is taken:
-// three times the products, and 2^-16 of an element. What multiplies is a class Products of the
-// file that includes this: tiles, or dot products of pairs.
-//   static constexpr bool kWeightsByVector   P is [16 vectors][16 key pairs], else the other way
-//   round Products(n_vectors)                      what it needs while it multiplies scores(k,
-//   k_pitch, q, groups, padded, scores), weigh(tile, v0, weights, values)
+//   S^T[16 keys][16 vectors] += K[16][32 d] Q^T[16 d pairs][16][2]    bf16 K is read in place
+//   O[16 vectors][16 d]      += P[16][32 keys] V[16 key pairs][16][2]
+// Q, K, V and the weights P are rounded once; the softmax is f32, lanes are query vectors. With
+// kWide each element is the sum of two bf16 numbers, high and low; of the four products all but low
+// * low are computed: three times the products, and an error of 2^-16 of an element. The file that
+// includes this one provides the class Products, which multiplies by AMX tiles or by dot products
+// of pairs:
+//   static constexpr bool kWeightsByVector   P is [16 vectors][16 key pairs], otherwise transposed
+//   Products(n_vectors)                      the state that it needs while it multiplies
+//   scores(k, k_pitch, q, groups, padded, scores)
+//   weigh(tile, v0, weights, values)
 // Bound: decode by memory, with q8_0 by the conversion of rows; prefill by exponentials and
 // products. Thread rule: pure functions with internal linkage.
 #pragma once

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Attention of one row (decode) with one tile of keys in integers: of codecs that store signed
-// bytes (q8_0), or codes of them, which become bytes on the way (q4). Columns c = block * kHeads
-// + head hold the heads of a group (as many as fit 16 columns) with each block of 32 dims:
-//   C[16 keys][16 c] = K[16][64 dims] Q[64][16 c]       int8 tiles, K read where it lies; Q, in
-//   int8
-//                      per block, is zero where dims and block of c do not meet
-//   s[key][head]     = sum over blocks of C * scale of K * scale of Q
-//   o[head][32 dims] += w[2 keys] V[2 keys][16 dims]    int16 pairs, w = e^(s - top) * scale of V
-//                      per block in 15 bits of the tile's largest
-// Bound: K and V bytes once; about 8 vector operations a line with four heads a group.
+// Attention of one query row (decode) with one tile of keys in int8, for codecs that store signed
+// bytes (q8_0) or codes that are looked up to signed bytes (q4). AMX tiles have 16 columns; column
+// c = block * kHeads + head holds one head of the KV head's group (as many as fit) with one block
+// of 32 dims, because every block of 32 has a scale of its own:
+//   C[16 keys][16 c]  = K[16][64 dims] Q[64][16 c]    int8 tiles; K is read in place; Q, quantised
+//                       per block of 32, is zero outside the column's own block
+//   s[key][head]      = sum over blocks of C * scale of K * scale of Q
+//   o[head][32 dims] += w[2 keys] V[2 keys][16 dims]  int16 pairs; w = e^(s - max) * scale of V,
+//                       rounded per block to 15 bits of the tile's largest
+// Bound: K and V bytes once; about 8 vector operations a cache line with four heads a group.
 #include "cpu/x86/vec_avx512.h"
 // The vectors come first: the kernels are written over them.
 #include "cpu/carver.h"
@@ -93,7 +93,7 @@ struct Buffers {
   uint32_t* pairs;    // [group][32 pairs of keys][16 columns] weights, two in a dword
   int32_t* products;  // [group][16 keys][16 columns]
   int8_t* keys;       // [16][padded]
-  float* factors;     // [group][16 columns] what a unit of the weights is worth
+  float* factors;     // [group][16 columns] scale of the integer weights
 };
 
 [[gnu::always_inline]] inline Buffers take_buffers(Carver& c, uint32_t n_vectors, uint32_t padded) {
@@ -200,7 +200,8 @@ struct HeadRows {
 
 // --- scores ---
 
-/// Adds the columns of all blocks: afterwards every column of a head has its sum.
+/// Adds up the columns of a head's blocks: afterwards each of them has the sum over all blocks,
+/// which is the head's score.
 template <uint32_t kHeads>
 inline V::R sum_blocks(V::R x) {
   x = V::add(x, _mm512_shuffle_f32x4(x, x, 0x4E));

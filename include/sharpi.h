@@ -21,7 +21,7 @@
  * ::SHARPI_E_OUT_OF_MEMORY of prefill, decode, verify, step and the calls of batches) commits nothing, but
  * it costs the logits and the captured queries that it may have written over, and a bounded session may have been
  * compacted to make room for it. Of a model with sliding windows a pass over more tokens than `rewind` may have
- * written over rows that the windows still need: then calls that compute and save are refused with
+ * overwritten rows that the windows still need: then calls that compute, and saving, are refused with
  * ::SHARPI_E_STATE until the session is truncated to 0 or a saved one is restored.
  *
  * **Parameter structs** begin with `uint32_t struct_size` and are filled by their `_init` function,
@@ -49,8 +49,8 @@
  * That is a failed call like any other: a ::sharpi_error that was passed then holds its sentence, so test
  * the returned status, not the struct, when a size was asked for.
  *
- * **A life.** sharpi_context_create(), once a process; sharpi_plan_create() for a file, as often as it
- * takes to like the plan; sharpi_model_load(); sharpi_session_create() for every conversation; destroy
+ * **Order of calls.** sharpi_context_create(), once a process; sharpi_plan_create() for a file, again with other
+ * parameters until the plan is what the host wants; sharpi_model_load(); sharpi_session_create() for every conversation; destroy
  * them in any order. No function has to be called at start or end of the process.
  *
  * **A typical chat.** sharpi_chat_tokenize() turns the messages into ids with the opening of the answer, by
@@ -295,39 +295,41 @@ typedef uint32_t sharpi_policy;
                                                     query counts half as much as one 32 later. */
 #define SHARPI_POLICY_KEEP      7u             /**< The host passes the rows. */
 
-#define SHARPI_DRAFT_NGRAM 1u                  /**< What followed the last tokens where they stood before in
-                                                    this session. As many drafts as pay, by how often
-                                                    they are right and what passes take; none in steps
-                                                    with a mask. */
-#define SHARPI_DRAFT_MTP   2u                  /**< The file's block for multi-token prediction reads along
-                                                    and drafts, asked after NGRAM. It is on the tier of
-                                                    the head, which serves both. Its weights, KV rows
-                                                    (as that tier's last attention layer stores them, or
-                                                    the last of any) and scratch are rows of the plan. As
-                                                    many drafts as pay.
-                                                    sharpi_session_compact() leaves its rows alone, a
-                                                    bounded session keeps the last kv_budget of them;
-                                                    saved sessions do not have them, so after a restore
-                                                    it starts with none. No layer index is theirs.
-                                                    UNSUPPORTED when planned: a file without the block. */
+#define SHARPI_DRAFT_NGRAM 1u                  /**< Prompt lookup: the draft is what followed the last
+                                                    tokens where they occurred before in this session. As
+                                                    many drafts as pay, by how often they are accepted and
+                                                    how long passes take; none in steps with a mask. */
+#define SHARPI_DRAFT_MTP   2u                  /**< The file's block for multi-token prediction, which is
+                                                    run over all tokens that the session reads; asked
+                                                    after NGRAM. It is on the tier of the head, which
+                                                    serves both. Its weights, its KV rows (in the dtypes
+                                                    of that tier's last attention layer, or of the model's
+                                                    last one) and its scratch are rows of the plan. As
+                                                    many drafts as pay. sharpi_session_compact() leaves
+                                                    its rows alone, a bounded session keeps the last
+                                                    kv_budget of them; saved sessions do not have them, so
+                                                    after a restore it starts with none. They belong to no
+                                                    layer index. UNSUPPORTED when planned: a file without
+                                                    the block. */
 #define SHARPI_DRAFT_AUTO  4u                  /**< NGRAM, and MTP where the file has it and the budgets hold
                                                     it, and MODEL where the plan has a draft_path and the
                                                     budgets hold it; otherwise a fallback says why not. */
 #define SHARPI_DRAFT_MODEL 8u                  /**< A smaller model of the same vocabulary, the plan's
-                                                    draft_path, has a session of its own inside and drafts
-                                                    what it takes to be most probable; asked last. All of it
-                                                    is on the tier of the head; where it does not fit
-                                                    beside the head on a GPU it is on the CPU, and a
-                                                    fallback says so. Its weights, KV rows (its
-                                                    architecture's own dtype, as many as the session
-                                                    stores of full attention, at most its context) and
-                                                    scratch are rows of the plan. Before it drafts, it
-                                                    reads what the session has read since: nothing while
-                                                    it does not pay, all of it again behind a restore, in
-                                                    a fork, and where recurrent layers cannot go back to
-                                                    where the texts part. With its rows full it goes on
-                                                    from the last half of them. Compaction leaves it
-                                                    alone; saved sessions do not have its rows. */
+                                                    draft_path, which has a session of its own inside and
+                                                    continues the text greedily; asked last. All of it is
+                                                    on the tier of the head, or, with a fallback that says
+                                                    so, on the CPU where it does not fit beside the head
+                                                    on a GPU. Its weights, KV rows (its architecture's own
+                                                    dtype; as many as the session stores of full
+                                                    attention, at most its own context) and scratch are
+                                                    rows of the plan. Before it drafts, it reads the
+                                                    tokens that it has not read yet. While drafts do not
+                                                    pay it reads nothing; it reads all tokens again after
+                                                    a restore, in a fork, and where its recurrent layers
+                                                    cannot go back to the place where the texts differ.
+                                                    When its rows are full it continues from the last half
+                                                    of them. Compaction leaves it alone; saved sessions do
+                                                    not have its rows. */
 
 #define SHARPI_BUDGET_AUTO 0xFFFFFFFEu         /**< clamp(n_ctx/4, 1024, 4096); off below 256 MiB of KV. */
 
@@ -348,46 +350,56 @@ typedef struct sharpi_session_params {
   sharpi_kv_dtype tail_k_dtype;                /**< Of layers on the CPU; default AUTO = f32 beside
                                                     attention layers on a GPU, else as k_dtype. */
   sharpi_kv_dtype tail_v_dtype;                /**< The same of v_dtype. */
-  uint32_t rewind;                             /**< Tokens a sliding-window layer can be truncated by; 64. */
+  uint32_t rewind;                             /**< Tokens by which sessions with sliding-window layers
+                                                    can be truncated (their windows keep so many older
+                                                    rows); default 64. */
   uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. Models without
                                                     recurrent layers have none (read it back). */
-  uint32_t kv_budget;                          /**< Bounded session: rows a layer keeps at most, however it
-                                                    is compacted; default 0 = off. It goes on past n_ctx
-                                                    if kv_budget and a chunk fit n_ctx, and so do a
-                                                    sliding window, rewind, n_draft and a chunk. */
-  uint32_t prompt_budget;                      /**< Compact to this at the end of a prompt; default UNSET
-                                                    (env SHARPI_SNAPKV_BUDGET, else off); 0 = off;
-                                                    or ::SHARPI_BUDGET_AUTO. */
-  uint32_t capture_window;                     /**< Queries kept for scoring; default UNSET (with a budget
-                                                    env SHARPI_SNAPKV_WINDOW, else 64; without one 0). A
-                                                    probe of so many tokens takes nothing that was not
-                                                    priced. */
-  uint32_t recency;                            /**< Last rows always kept, of each budget; UNSET (env
-                                                    SHARPI_SNAPKV_RECENCY, else 64, at most half of the
-                                                    budget). This, sinks and policy need one of the
-                                                    budgets: sharpi_session_compact() takes its own. */
-  uint32_t sinks;                              /**< First rows always kept; default UNSET = 4, at most half
-                                                    of what recency leaves. */
-  sharpi_policy policy;                        /**< Of bounded sessions and prompt_budget; AUTO. */
-  uint32_t lookahead;                          /**< Bounded: score with the prompt's last tokens, as many as
-                                                    capture_window says and a chunk holds, unless there is a
-                                                    probe; default 1. */
-  uint32_t per_layer_budgets;                  /**< 1 = every layer has memory of its own, so that what a
-                                                    layer budget takes from one goes back; 0 = memory
-                                                    stays for as many rows as the fullest layer has. */
-  uint32_t n_probe;                            /**< Probe tokens for bounded sessions; default 0. */
-  uint32_t n_draft;                            /**< Draft tokens that one pass verifies at most, 0 to 32;
-                                                    default 0. The plan prices what taking them back
-                                                    needs. */
+  uint32_t kv_budget;                          /**< Bounded session: rows that a layer keeps at most,
+                                                    whatever compacts it; default 0 = off. Its KV memory
+                                                    stays the same however long it gets. It goes on past
+                                                    n_ctx by a context shift if n_ctx has room for
+                                                    kv_budget and a chunk, and for a sliding window,
+                                                    rewind, n_draft and a chunk. */
+  uint32_t prompt_budget;                      /**< Rows that a layer keeps at the end of every prompt
+                                                    (SnapKV); default UNSET (env SHARPI_SNAPKV_BUDGET,
+                                                    else off); 0 = off; or ::SHARPI_BUDGET_AUTO. */
+  uint32_t capture_window;                     /**< The last queries of the session, which score its rows
+                                                    in a compaction (the observation window of SnapKV);
+                                                    default UNSET (with a budget env SHARPI_SNAPKV_WINDOW,
+                                                    else 64; without one 0). A probe of at most so many
+                                                    tokens takes no memory besides. */
+  uint32_t recency;                            /**< Rows at the end that every compaction keeps; default
+                                                    UNSET (env SHARPI_SNAPKV_RECENCY, else 64, but at most
+                                                    half of the budget). This field, sinks and policy are
+                                                    refused without kv_budget or prompt_budget:
+                                                    sharpi_session_compact() has parameters of its own. */
+  uint32_t sinks;                              /**< Rows at the beginning that every compaction keeps
+                                                    (attention sinks); default UNSET = 4, but at most half
+                                                    of what recency leaves of the budget. */
+  sharpi_policy policy;                        /**< Which rows the compactions by kv_budget and
+                                                    prompt_budget keep; default AUTO. */
+  uint32_t lookahead;                          /**< Bounded sessions without a probe: 1 (default) = before
+                                                    a prompt is read, its last tokens (capture_window of
+                                                    them, at most a chunk) are run, and their queries
+                                                    score the rows whenever room has to be made. */
+  uint32_t per_layer_budgets;                  /**< 1 = every layer has memory of its own, so a layer
+                                                    budget smaller than another's gives memory back; 0 =
+                                                    layers share address ranges, and memory stays for as
+                                                    many rows as the fullest layer has. */
+  uint32_t n_probe;                            /**< Tokens of `probe`, a question whose queries score the
+                                                    rows of a bounded session; default 0 = none. */
+  uint32_t n_draft;                            /**< Speculative decoding: draft tokens that one pass
+                                                    verifies at most, 0 to 32; default 0. The plan prices
+                                                    what taking back rejected drafts needs. */
   const int32_t *probe;                        /**< n_probe token ids, copied. */
-  uint32_t drafters;                           /**< SHARPI_DRAFT_*: who drafts in sharpi_session_step() and
-                                                    sharpi_step_batch();
-                                                    default 0: only the host, by
-                                                    sharpi_session_verify(). Needs n_draft. NGRAM,
-                                                    MTP and MODEL, one or several added up, which are
-                                                    asked in this order until one has something to
-                                                    offer; or AUTO. A session has MTP and MODEL only
-                                                    if its plan priced them. */
+  uint32_t drafters;                           /**< SHARPI_DRAFT_*, added up: who drafts in
+                                                    sharpi_session_step() and sharpi_step_batch(); default
+                                                    0 = nobody: only the host's own drafts are verified,
+                                                    by sharpi_session_verify(). Needs n_draft. NGRAM, MTP
+                                                    and MODEL are asked in this order until one has drafts
+                                                    to offer; AUTO takes what there is. A session has MTP
+                                                    and MODEL only if its plan priced them. */
   uint32_t n_draft_vocab;                      /**< With MTP or AUTO: the block drafts only tokens with ids
                                                     below this, a multiple of 16; default 0 = all tokens.
                                                     Values above the vocabulary's size mean all, too.
@@ -473,16 +485,20 @@ typedef struct sharpi_plan_params {
   const sharpi_session_params *session;        /**< Template; null = defaults. */
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
-  int32_t gpu_ends;                            /**< The embedding and the head on the GPU: 1 = yes, 0 =
-                                                    no, 2 = the head alone, whose table must be another
-                                                    tensor, -1 = both if all fits, else what makes a
-                                                    token fastest: an embedding that is not the head's
-                                                    table too leaves before any block (default). */
-  uint32_t stream_rows;                        /**< Rows of a call from which FFN blocks and routed experts
-                                                    on the CPU are computed on the GPU, their weights
-                                                    streamed there; 0 = measured when the model is
-                                                    loaded (default), UNSET = never. With `deterministic`
-                                                    nothing streams. */
+  int32_t gpu_ends;                            /**< Where the two ends of the model are, the token
+                                                    embedding and the head (output matrix): 1 = both on
+                                                    the GPU, 0 = both on the CPU, 2 = only the head on the
+                                                    GPU, which needs a model whose head is not its
+                                                    embedding table, -1 (default) = both on the GPU if
+                                                    everything fits there; otherwise the choice with the
+                                                    fastest token. An embedding table that is not the
+                                                    head's too leaves the GPU before any block does, since
+                                                    a token reads only one row of it. */
+  uint32_t stream_rows;                        /**< Calls of at least so many rows run the FFN blocks and
+                                                    routed experts of the CPU on the GPU: their weights
+                                                    are copied there for the call (they stream). 0
+                                                    (default) = measured when the model is loaded, UNSET =
+                                                    never. With `deterministic` nothing streams. */
   sharpi_load_mode load_mode;                  /**< Default COPY. */
   const char *draft_path;                      /**< GGUF file of the model that drafts, for drafters with
                                                     MODEL, or AUTO; default null. Its tokens must be the
@@ -564,7 +580,7 @@ typedef uint32_t sharpi_row_purpose;
 #define SHARPI_ROW_KV          2u
 #define SHARPI_ROW_RECURRENT   3u
 #define SHARPI_ROW_CHECKPOINTS 4u
-#define SHARPI_ROW_CAPTURE     5u              /**< Query ring. */
+#define SHARPI_ROW_CAPTURE     5u              /**< Ring buffer of captured queries. */
 #define SHARPI_ROW_COMPACTION  6u              /**< Scratch reserved for compaction. */
 #define SHARPI_ROW_ACTIVATIONS 7u              /**< Workspace of a call in flight. */
 #define SHARPI_ROW_LOGITS      8u
@@ -612,7 +628,8 @@ typedef struct sharpi_layer_info {
   int32_t kv_source;                           /**< Layer whose rows it reads; its own index if it owns. */
   sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no KV. */
   uint32_t n_slots;                            /**< Live rows. */
-  uint32_t capacity;                           /**< Rows committed; rings: the ring. */
+  uint32_t capacity;                           /**< Rows that have memory; of a sliding window the size of
+                                                    its ring buffer. */
   uint32_t n_kv_heads, head_dim;
   sharpi_tier ffn_tier;                        /**< Of its dense FFN, or router and shared expert. */
   sharpi_tier experts_tier;                    /**< Of its routed experts; 0 = it has none. */
@@ -659,12 +676,13 @@ SHARPI_API sharpi_status sharpi_model_open_text(const char *gguf_path, sharpi_mo
 SHARPI_API void sharpi_model_destroy(sharpi_model *model) SHARPI_NOEXCEPT;
 
 typedef uint32_t sharpi_chat_kind;
-#define SHARPI_CHAT_UNKNOWN  0u                /**< No template, and no format that the vocabulary shows. */
-#define SHARPI_CHAT_CHATML   1u                /**< No template; the plain one of this format is used. */
-#define SHARPI_CHAT_GEMMA    2u                /**< So of Gemma 4, */
-#define SHARPI_CHAT_OLMOE    3u
+#define SHARPI_CHAT_UNKNOWN  0u                /**< No template; a format that is not known. */
+#define SHARPI_CHAT_CHATML   1u                /**< No template; the vocabulary is of ChatML, whose plain
+                                                    form is used. */
+#define SHARPI_CHAT_GEMMA    2u                /**< No template; the plain form of Gemma 4 is used. */
+#define SHARPI_CHAT_OLMOE    3u                /**< No template; the plain form of OLMoE is used. */
 #define SHARPI_CHAT_TEMPLATE 4u                /**< The file's own template. */
-#define SHARPI_CHAT_GEMMA3   5u                /**< and of Gemma 2 and 3. */
+#define SHARPI_CHAT_GEMMA3   5u                /**< No template; the plain form of Gemma 2 and 3 is used. */
 
 /** What a model is. */
 typedef struct sharpi_model_summary {
@@ -721,7 +739,8 @@ typedef struct sharpi_segment_info {
   uint32_t has_embedding, has_head;            /**< 0 or 1. */
   uint32_t n_mixers, n_ffn;                    /**< Blocks. */
   uint32_t n_experts;                          /**< Layers whose routed experts it computes. */
-  uint32_t n_streamed;                         /**< FFN and expert blocks whose weights come over for a call. */
+  uint32_t n_streamed;                         /**< FFN and expert blocks whose weights are copied to the
+                                                    GPU for every call of this list. */
   uint64_t n_calls;                            /**< Times it ran. */
   uint64_t n_rows;                             /**< Rows of all calls. */
   uint64_t streamed_bytes;                     /**< Weights brought to the GPU's staging area, bytes of
@@ -756,7 +775,8 @@ typedef struct sharpi_expert_stats {
   uint64_t n_uses;                             /**< Experts that rows were routed to. */
   uint64_t n_hits;                             /**< Of these, computed on the GPU. */
   uint64_t n_promotions, n_evictions;          /**< Experts that came into a slot for their use, or left. */
-  uint64_t promoted_bytes;                     /**< Sent to the GPU for that. */
+  uint64_t promoted_bytes;                     /**< Bytes of the experts that were copied to the GPU for
+                                                    that. */
 } sharpi_expert_stats;
 /** All zero when no layer is placed like this. @return SHARPI_OK; INVALID_ARGUMENT.
  *  @thread any. @since 1.0 */
@@ -782,8 +802,10 @@ SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, con
 #define SHARPI_TOKENIZE_PARSE_SPECIAL 2u       /**< Text of control tokens becomes their ids. */
 #define SHARPI_DETOKENIZE_SPECIAL     1u       /**< Render control tokens as text. */
 #define SHARPI_CHAT_NO_PROMPT         1u       /**< Do not open the assistant's turn. */
-#define SHARPI_CHAT_THINKING          2u       /**< The template's variables for thinking are true, ... */
-#define SHARPI_CHAT_NO_THINKING       4u       /**< ... or false; with neither the template decides. */
+#define SHARPI_CHAT_THINKING          2u       /**< Sets the variables by which templates switch thinking
+                                                    on (enable_thinking, ...). */
+#define SHARPI_CHAT_NO_THINKING       4u       /**< Sets them to off. With neither flag the template
+                                                    decides. */
 #define SHARPI_CHAT_DESCRIBE_TOOLS    8u       /**< Tools, calls and answers of tools that the template has no
                                                     place for become text: the tools in the system message
                                                     (or before the first one) with the form of a call that
@@ -1147,16 +1169,17 @@ SHARPI_API void sharpi_session_destroy(sharpi_session *session) SHARPI_NOEXCEPT;
 
 #define SHARPI_PREFILL_CHECKPOINT 1u           /**< Take a recurrent checkpoint at the end; needs a session
                                                     with checkpoints. */
-#define SHARPI_PREFILL_MORE       2u           /**< The prompt goes on in the next call: do not compact. */
+#define SHARPI_PREFILL_MORE       2u           /**< The prompt continues in the next call: no compaction
+                                                    to prompt_budget yet. */
 
 typedef struct sharpi_prefill_params {
   uint32_t struct_size;
   uint32_t flags;                              /**< SHARPI_PREFILL_*; default 0. */
   uint32_t n_logit_rows;                       /**< Last rows whose logits stay readable: at most n and the
                                                     plan's max_logit_rows; default 1. */
-  uint32_t n_chunk;                            /**< Tokens of a chunk of this call, at most the plan's;
-                                                    default 0 = the plan's. Of smaller ones less is lost
-                                                    to a cancel, and they cost speed. */
+  uint32_t n_chunk;                            /**< Chunked prefill: tokens of a chunk of this call, at
+                                                    most the plan's; default 0 = the plan's. With smaller
+                                                    chunks a cancel loses less, and reading is slower. */
   sharpi_progress_fn progress;                 /**< Called after every chunk, and after every layer of one
                                                     (on a GPU, of more than one token), whose tokens then
                                                     count by the share of layers that are computed; default
@@ -1556,8 +1579,9 @@ typedef struct sharpi_compact_report {
   uint32_t kept_sinks, kept_recent;            /**< Of rows_after: the first and the last ones. */
   uint32_t kept_scored;                        /**< Of rows_after: what the policy chose. 0 = it chose nothing,
                                                     whatever its name: the budget left no row to it. */
-  uint32_t kept_unranked;                      /**< Of rows_after: what stayed without a choice: the host's rows
-                                                    (KEEP), or all, as the budget holds them. */
+  uint32_t kept_unranked;                      /**< Of rows_after: rows that stayed without being scored:
+                                                    the host's rows (KEEP), or all of them, if the budget
+                                                    was large enough for all. */
 } sharpi_compact_report;
 
 /** Scores, selects, moves, returns memory. On failure the session is bit-identical to before, and holds

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The list of files with kernels, each of which the driver loads as a module. With lazy loading the
 // driver would copy a kernel's code to the device at its first launch and take memory for it, which
-// by then may be in use; so all modules are loaded when a device is opened (cuda/driver.h). Thread
-// rule: the list is made before main() and not changed.
+// by then may be in use; so all modules are loaded when a device is opened (cuda/driver.h).
+// Thread rule: the list is made before main() and not changed.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -3,8 +3,9 @@
 // of a range have memory, and of these the first may be shared copy-on-write with the ranges of
 // forks, which map the same granules. Shared granules are never written: own() first replaces those
 // that others map too by copies at the same addresses. GranuleRange decides which range maps which
-// granule, the same way for host and GPU memory; a GranuleMemory makes the system calls. Thread
-// rule: a range has one owner; sharing and questions may run beside each other on other threads.
+// granule, the same way for host and GPU memory; a GranuleMemory makes the system calls.
+// Thread rule: a range has one owner; sharing and questions may run beside each other on other
+// threads.
 #pragma once
 
 #include <cstdint>

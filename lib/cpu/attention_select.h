@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chooses the attention kernels for a call by its arithmetic, the codecs of its rows and how many
-// query rows it has. Thread rule: pure functions.
+// query rows it has.
+// Thread rule: pure functions.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the classes for every kind of block (attention, delta net, FFN, experts) share: the model's
-// spec, the settings of the kernels, and operations on the rows of a pass. Thread rule: immutable;
-// rows are spread over the pool.
+// spec, the settings of the kernels, and operations on the rows of a pass.
+// Thread rule: immutable; rows are spread over the pool.
 #pragma once
 
 #include "base/thread_pool.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The CPU tier's model: the weights in host memory, and what is created from them: sessions,
 // workspaces, and expert hosts for layers on a GPU. The forward pass is the class Forward, which
-// reads LayerSpecs: the tier knows mixers and FFNs, not architectures. Thread rule: immutable after
-// create() but for the list of KV formats, which a mutex guards; run() needs a workspace of its
-// own.
+// reads LayerSpecs: the tier knows mixers and FFNs, not architectures.
+// Thread rule: immutable after create() but for the list of KV formats, which a mutex guards; run()
+// needs a workspace of its own.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names the kernels that a model's blocks on the CPU take, for sharpi_model_json(). Thread rule: a
-// pure function.
+// Names the kernels that a model's blocks on the CPU take, for sharpi_model_json().
+// Thread rule: a pure function.
 #pragma once
 
 #include <string>

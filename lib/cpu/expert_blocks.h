@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Routed experts of the CPU tier: the (row, expert) pairs of a call are sorted by expert (a grouped
-// GEMM), so that the weights of each expert are read once for all its rows. Thread rule: immutable;
-// a pass, or a request's workspace, belongs to one thread.
+// GEMM), so that the weights of each expert are read once for all its rows.
+// Thread rule: immutable; a pass, or a request's workspace, belongs to one thread.
 #pragma once
 
 #include "cpu/block_ops.h"

@@ -6,7 +6,9 @@
 // weights, and when it is done takes parts of the others' shares: first gate and up with their
 // activation, by ranges of hidden rows; when an expert's are complete, its hidden row is quantised;
 // then down, all experts of a range of outputs together, added up in the order of the router's
-// choice. Bound: the weights' bytes / memory bandwidth. Thread rule: one call at a time per host.
+// choice.
+// Bound: the weights' bytes / memory bandwidth.
+// Thread rule: one call at a time per host.
 #pragma once
 
 #include <atomic>

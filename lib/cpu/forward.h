@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The forward pass of the CPU tier: goes through a segment's operations (tier/segment_program.h has
 // their list and order) and calls the class of the block that each belongs to. Embedding and head
-// are implemented here. Thread rule: immutable; run() needs a workspace of its own.
+// are implemented here.
+// Thread rule: immutable; run() needs a workspace of its own.
 #pragma once
 
 #include "cpu/attention_blocks.h"

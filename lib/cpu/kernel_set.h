@@ -3,7 +3,8 @@
 // those of another set for every family; a set that leaves a family out does not compile. Code that
 // computes gets the set that its context chose (cpu/isa.h). Matrix products are reached through a
 // function, because what else stands in its file decides which loops the compiler unrolls. Owner:
-// static tables. Thread rule: immutable.
+// static tables.
+// Thread rule: immutable.
 #pragma once
 
 #include <span>

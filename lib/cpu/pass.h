@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The arguments that every operation of a forward pass on the CPU gets, and the functions by which
-// operations multiply rows with weights. Thread rule: one thread has a pass; the work of its
-// products is spread over the pool.
+// operations multiply rows with weights.
+// Thread rule: one thread has a pass; the work of its products is spread over the pool.
 #pragma once
 
 #include <cassert>

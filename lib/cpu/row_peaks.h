@@ -3,8 +3,8 @@
 // elements that are many times as large as their neighbours (as LLM.int8() found, arXiv
 // 2208.07339). In int8 such an element decides the scale of its group of 32, and the other elements
 // lose their bits. Keeping one element of a row apart halves the error of a model with rows of 576
-// elements. Products of few and of many rows read the same rows, so their results agree. Thread
-// rule: pure functions.
+// elements. Products of few and of many rows read the same rows, so their results agree.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 // give every live row of a layer. Causal softmax of each query over all rows it sees; per KV head
 // and row the sum and the (weighted) maximum over the group's heads and the queries. One pass per
 // layer in tiles (two sweeps: normalisers, then weights), any codec, fixed reduction order: the
-// same bits for any number of threads. Thread rule: one call at a time per scratch; work is spread
-// over the pool.
+// same bits for any number of threads.
+// Thread rule: one call at a time per scratch; work is spread over the pool.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A compaction (KV cache eviction): score the rows by observed queries, select the ones to keep,
 // move them together, give memory back. Everything that may fail happens before the first row
-// moves; from then on nothing fails. Owns no state of its own. Thread rule: as Session.
+// moves; from then on nothing fails.
+// Owns no state of its own.
+// Thread rule: as Session.
 #pragma once
 
 #include <vector>

@@ -3,8 +3,8 @@
 // session of its own, reads the same tokens and continues them greedily. It keeps no record of
 // which drafts were accepted: before it drafts, it compares its tokens with those of the session it
 // drafts for, and truncates its own to the common beginning. So it needs no notice of truncate,
-// restore, fork or a context shift, and costs nothing while it is not asked. Thread rule: one owner
-// (the session); cancel() and resume() from anywhere.
+// restore, fork or a context shift, and costs nothing while it is not asked.
+// Thread rule: one owner (the session); cancel() and resume() from anywhere.
 #pragma once
 
 #include <cstdint>

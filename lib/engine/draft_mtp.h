@@ -5,7 +5,8 @@
 // tokens that the session has read are computed from the model's hidden rows and stay. Rows of
 // drafts are computed from the block's own hidden rows; they stand behind the others and are
 // overwritten. Hidden rows of passes wait in a queue until there are enough for a pass over the
-// block. Thread rule: one owner (the session).
+// block.
+// Thread rule: one owner (the session).
 #pragma once
 
 #include <cstdint>

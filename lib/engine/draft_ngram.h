@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Speculative decoding without a second model (prompt lookup, n-gram drafts; Saxena 2023, "Prompt
 // Lookup Decoding"): the draft is what followed the last tokens where they occurred before in the
-// session's own text. Memory is taken once. Thread rule: one owner (the session).
+// session's own text. Memory is taken once.
+// Thread rule: one owner (the session).
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 // second, from how often drafts of this kind were accepted at each place behind the first token,
 // and from the measured time of passes by their number of rows. A drafter that loses time gets no
 // drafts; it is tried again now and then, so rarely that the trials cost at most a hundredth of the
-// time of steps without drafts. Thread rule: one owner (the session).
+// time of steps without drafts.
+// Thread rule: one owner (the session).
 #pragma once
 
 #include <array>

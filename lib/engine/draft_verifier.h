@@ -6,7 +6,8 @@
 // that the model gives it, and a token drawn in its place has the distribution without it. The
 // random numbers are those of decoding token by token, and so are the tokens. A step without drafts
 // is the same with one token. Owns the counts of tokens read so and of seconds, for
-// sharpi_session_info(). Thread rule: as Session. Nothing allocates.
+// sharpi_session_info().
+// Thread rule: as Session. Nothing allocates.
 #pragma once
 
 #include <chrono>

@@ -2,8 +2,8 @@
 // The session's own drafters for speculative decoding: n-grams of its text, the model's block for
 // multi-token prediction, a smaller model. Owns them, how many drafts each offers at a time, and
 // the counts of accepted drafts. Every change of the session's text (commit, truncate, context
-// shift) is reported here and passed on to the drafters that need to know. Thread rule: as Session;
-// cancel() and resume() from anywhere.
+// shift) is reported here and passed on to the drafters that need to know.
+// Thread rule: as Session; cancel() and resume() from anywhere.
 #pragma once
 
 #include <array>

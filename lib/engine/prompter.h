@@ -2,7 +2,8 @@
 // Reads prompts chunk by chunk (chunked prefill) and reports progress. A chunk that was read is
 // committed, so a call that is cancelled or fails keeps the chunks before. At the end of a prompt
 // it makes a checkpoint and the compaction that the template asks for. Owns the counts of prompt
-// tokens and of seconds for sharpi_session_info(). Thread rule: as Session.
+// tokens and of seconds for sharpi_session_info().
+// Thread rule: as Session.
 #pragma once
 
 #include <cstdint>

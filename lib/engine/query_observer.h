@@ -2,7 +2,8 @@
 // Which queries score the KV rows in a compaction (the observation window of SnapKV): the last ones
 // that were captured while the session read, or those of a probe, a question that is run for this
 // purpose and leaves nothing but its queries. Owns the knowledge of what the observer rows hold;
-// the rows themselves are in the tiers' sessions. Thread rule: as Session.
+// the rows themselves are in the tiers' sessions.
+// Thread rule: as Session.
 #pragma once
 
 #include <cstdint>

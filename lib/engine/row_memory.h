@@ -4,8 +4,9 @@
 // cache is a fork of a session that has read the prefix). Full blocks of 64 rows are shared where
 // the tier's memory can be; before a session writes such rows, it takes memory of its own for them.
 // Blocks behind the last full one are each session's own from the start, so appending never needs
-// memory. Owns no rows: those are in the tiers' stores. Thread rule: as Session; share_rows() also
-// from several forks of one session, one at a time.
+// memory.
+// Owns no rows: those are in the tiers' stores.
+// Thread rule: as Session; share_rows() also from several forks of one session, one at a time.
 #pragma once
 
 #include <cstdint>

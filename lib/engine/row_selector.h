@@ -2,8 +2,9 @@
 // Selects the KV rows that a compaction keeps: has the tiers score the rows of their layers by the
 // observed queries, and the policy choose by the scores. Owns the scoring scratch, one for each
 // tier, and the tables of the choice. Both are taken with the session if its template captures
-// queries, otherwise for the time of each compaction. Thread rule: as Session. Changes no rows; in
-// the ledger it only reserves room for the positions of the kept rows.
+// queries, otherwise for the time of each compaction.
+// Thread rule: as Session. Changes no rows; in the ledger it only reserves room for the positions
+// of the kept rows.
 #pragma once
 
 #include <cstdint>

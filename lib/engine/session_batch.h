@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A step of continuous batching: one pass over the model for a token of each session and, behind
 // each, the drafts that the host brought or the session's drafters found (speculative decoding). A
-// session alone is a batch of one and takes the same code. Owns nothing. Thread rule: one call at a
-// time a session.
+// session alone is a batch of one and takes the same code.
+// Owns nothing.
+// Thread rule: one call at a time a session.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,8 @@
 //                   + offset(layer, K|V) + (slot % 64) * row_bytes
 // Kernels look up no block table as in PagedAttention (paged KV): the rows of a session are
 // contiguous in virtual addresses, and memory is mapped behind these as rows come, as in vAttention
-// (arXiv 2405.04437). Thread rule: plain values.
+// (arXiv 2405.04437).
+// Thread rule: plain values.
 #pragma once
 
 #include <cstddef>

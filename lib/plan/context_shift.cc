@@ -6,10 +6,10 @@
 namespace sharpi {
 namespace {
 
-// All far rotations of a context of 32768 tokens are kept, so the table does not grow with longer
+// All far angles of a context of 32768 tokens are kept, so the table does not grow with longer
 // contexts. In those, neighbouring rows may need different entries, which are then computed again:
 // that takes 2 ms more a layer for every 131072 tokens read (heads of 64 pairs), where a table of
-// all far rotations would take 34 MB (heads of 512, a million tokens).
+// all far angles would take 34 MB (heads of 512, a million tokens).
 constexpr uint64_t kMostFar = 256;
 
 }  // namespace
@@ -44,8 +44,8 @@ KeyShiftSizes KeyShiftSizes::of(const ModelSpec& spec, uint32_t n_ctx) {
 }
 
 uint64_t KeyShiftSizes::bytes() const {
-  const uint64_t rotations = (kNear + n_far) * 2 * pairs * sizeof(float) + n_far * sizeof(uint32_t);
-  return pairs * sizeof(double) + rotations + (kPieceRows + 1) * elements * sizeof(float);
+  const uint64_t tables = (kNear + n_far) * 2 * pairs * sizeof(float) + n_far * sizeof(uint32_t);
+  return pairs * sizeof(double) + tables + (kPieceRows + 1) * elements * sizeof(float);
 }
 
 uint64_t key_shift_bytes(const ModelSpec& spec, const SessionShape& session, uint32_t n_chunk) {

@@ -6,7 +6,8 @@
 // probation segment (25%). An expert that is not resident gets a free slot if there is one.
 // Otherwise it replaces the least used expert on probation, among equals the one used longest ago,
 // if it was used more often than that; an expert that came in this call is never replaced. Pinned
-// experts stay. Thread rule: one owner.
+// experts stay.
+// Thread rule: one owner.
 #pragma once
 
 #include <cstdint>

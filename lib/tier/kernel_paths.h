@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The names of the kernels that a tier uses, for sharpi_model_json(): one entry for each kind of
-// work, with the kernel for few rows (decode) and the one for many (prefill). Thread rule: a value.
+// work, with the kernel for few rows (decode) and the one for many (prefill).
+// Thread rule: a value.
 #pragma once
 
 #include <set>

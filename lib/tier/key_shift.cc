@@ -53,7 +53,7 @@ void KeyShifter::fill(uint64_t positions, float* cos_sin) const {
   }
 }
 
-/// The rotations after index * kNear positions.
+/// Cosines and sines after index * kNear positions.
 const float* KeyShifter::far_cos_sin(uint32_t index) {
   const uint32_t at = index % static_cast<uint32_t>(far_index_.size());
   float* cos_sin = &far_[2 * pairs_ * at];
@@ -64,8 +64,8 @@ const float* KeyShifter::far_cos_sin(uint32_t index) {
   return cos_sin;
 }
 
-void KeyShifter::rotate_head(float* row, const KvLayerLayout& one, uint32_t head,
-                             uint32_t positions) {
+void KeyShifter::apply_rope(float* row, const KvLayerLayout& one, uint32_t head,
+                            uint32_t positions) {
   const size_t half = pairs_;
   const bool halves = rope_->pairs == RopePairs::kHalves;
   const float* low = &near_[2 * half * (positions % kNear)];
@@ -82,8 +82,8 @@ void KeyShifter::rotate_head(float* row, const KvLayerLayout& one, uint32_t head
 }
 
 /// Rows [first, first + n) of a layer, which piece_ holds in their codec.
-Status KeyShifter::rotate_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
-                                uint32_t first, uint32_t n) {
+Status KeyShifter::shift_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
+                               uint32_t first, uint32_t n) {
   const uint64_t elements = uint64_t{one.n_heads} * one.head_dim;
   const uint32_t rotation = kv_rotation(one.k_dtype, one.head_dim);
   for (uint32_t i = 0; i < n; ++i) {
@@ -92,7 +92,7 @@ Status KeyShifter::rotate_piece(const KvLayerLayout& one, const KvLedger& ledger
     kv_unrotate(values_.data(), elements, rotation);
     for (uint32_t h = 0; h < one.n_heads; ++h) {
       const uint32_t behind = ledger.positions_behind(one.layer, h, first + i, shift);
-      if (behind != 0) rotate_head(values_.data(), one, h, behind);
+      if (behind != 0) apply_rope(values_.data(), one, h, behind);
     }
     kv_rotate(values_.data(), elements, rotation);
     SHARPI_TRY(kv_encode_row(one.k_dtype, values_.data(), elements, row));
@@ -115,7 +115,7 @@ Status KeyShifter::shift_rows(KvStore* store, uint32_t layer, const KvLedger& le
       most = std::max(most, ledger.positions_behind(layer, h, first, shift));
     if (most == 0) continue;
     SHARPI_TRY(store->read_rows(layer, false, first, n, piece_.data()));
-    SHARPI_TRY(rotate_piece(one, ledger, shift, first, n));
+    SHARPI_TRY(shift_piece(one, ledger, shift, first, n));
     SHARPI_TRY(store->write_rows(layer, false, first, n, piece_.data()));
   }
   return Status::ok();

@@ -30,13 +30,13 @@ class KeyShifter {
   void use(const RopeSpec& rope);
   void fill(uint64_t positions, float* cos_sin) const;
   const float* far_cos_sin(uint32_t index);
-  void rotate_head(float* row, const KvLayerLayout& one, uint32_t head, uint32_t positions);
-  Status rotate_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
-                      uint32_t first, uint32_t n);
+  void apply_rope(float* row, const KvLayerLayout& one, uint32_t head, uint32_t positions);
+  Status shift_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
+                     uint32_t first, uint32_t n);
 
   const ModelSpec* spec_ = nullptr;
   const RopeSpec* rope_ = nullptr;  // whose angles the members below hold; null = none yet
-  size_t pairs_ = 0;                // rotated pairs of a head
+  size_t pairs_ = 0;                // pairs of a head that RoPE rotates
   std::vector<double> freq_;        // [pairs_] angle of a pair per position
   // Cosine and sine of every pair, [..][pairs_][2]. near_: after 0 to 63 positions. far_: after
   // multiples of 64, a cache: multiple i is kept at entry i % entries, and is computed when it is

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How a pass over the model reports to its caller how many layers are computed, and learns that it
-// shall stop. Thread rule: the thread that makes the call runs it.
+// shall stop.
+// Thread rule: the thread that makes the call runs it.
 #pragma once
 
 #include <cstdint>

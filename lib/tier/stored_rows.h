@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The KV rows of one session on one tier: the address range of each group of layers, how many of
 // its rows have memory, and how many are shared copy-on-write with forks, on tiers whose memory can
-// be. Owned through the tier's session. Thread rule: one owner (the session), except that sharing
-// may run beside reads, as it changes no row.
+// be.
+// Owned through the tier's session.
+// Thread rule: one owner (the session), except that sharing may run beside reads, as it changes no
+// row.
 #pragma once
 
 #include <algorithm>

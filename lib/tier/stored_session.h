@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What the sessions of every tier have in common: layouts and sizes, which follow from the plan and
 // the template; buffers in the kind of memory that the tier chooses; the addresses in them; and the
-// checks of arguments against the sizes. Each tier adds how bytes are copied in and out. Owned
-// through the tier's session. Thread rule: one owner (the session).
+// checks of arguments against the sizes. Each tier adds how bytes are copied in and out.
+// Owned through the tier's session.
+// Thread rule: one owner (the session).
 #pragma once
 
 #include <algorithm>

@@ -192,7 +192,7 @@ class RowPurpose(_Number):
     RECURRENT = 3
     CHECKPOINTS = 4
     CAPTURE = 5
-    """Query ring."""
+    """Ring buffer of captured queries."""
     COMPACTION = 6
     """Scratch reserved for compaction."""
     ACTIVATIONS = 7
@@ -223,16 +223,17 @@ class ChatKind(_Number):
     """Where a model's chat format comes from."""
 
     UNKNOWN = 0
-    """No template, and no format that the vocabulary shows."""
+    """No template; a format that is not known."""
     CHATML = 1
-    """No template; the plain one of this format is used."""
+    """No template; the vocabulary is of ChatML, whose plain form is used."""
     GEMMA = 2
-    """So of Gemma 4,"""
+    """No template; the plain form of Gemma 4 is used."""
     OLMOE = 3
+    """No template; the plain form of OLMoE is used."""
     TEMPLATE = 4
     """The file's own template."""
     GEMMA3 = 5
-    """and of Gemma 2 and 3."""
+    """No template; the plain form of Gemma 2 and 3 is used."""
 
 
 class Part(_Number):
@@ -257,28 +258,30 @@ class Drafters(IntFlag):
     """Who drafts tokens in Session.step(); 0: only the host, by Session.verify()."""
 
     NGRAM = 1
-    """What followed the last tokens where they stood before in this session. As many drafts as pay,
-    by how often they are right and what passes take; none in steps with a mask."""
+    """Prompt lookup: the draft is what followed the last tokens where they occurred before in this
+    session. As many drafts as pay, by how often they are accepted and how long passes take; none in
+    steps with a mask."""
     MTP = 2
-    """The file's block for multi-token prediction reads along and drafts, asked after NGRAM. It is
-    on the tier of the head, which serves both. Its weights, KV rows (as that tier's last attention
-    layer stores them, or the last of any) and scratch are rows of the plan. As many drafts as pay.
-    sharpi_session_compact() leaves its rows alone, a bounded session keeps the last kv_budget of
-    them; saved sessions do not have them, so after a restore it starts with none. No layer index is
-    theirs. UNSUPPORTED when planned: a file without the block."""
+    """The file's block for multi-token prediction, which is run over all tokens that the session
+    reads; asked after NGRAM. It is on the tier of the head, which serves both. Its weights, its KV
+    rows (in the dtypes of that tier's last attention layer, or of the model's last one) and its
+    scratch are rows of the plan. As many drafts as pay. sharpi_session_compact() leaves its rows
+    alone, a bounded session keeps the last kv_budget of them; saved sessions do not have them, so
+    after a restore it starts with none. They belong to no layer index. UNSUPPORTED when planned: a
+    file without the block."""
     AUTO = 4
     """NGRAM, and MTP where the file has it and the budgets hold it, and MODEL where the plan has a
     draft_path and the budgets hold it; otherwise a fallback says why not."""
     MODEL = 8
-    """A smaller model of the same vocabulary, the plan's draft_path, has a session of its own
-    inside and drafts what it takes to be most probable; asked last. All of it is on the tier of the
-    head; where it does not fit beside the head on a GPU it is on the CPU, and a fallback says so.
-    Its weights, KV rows (its architecture's own dtype, as many as the session stores of full
-    attention, at most its context) and scratch are rows of the plan. Before it drafts, it reads
-    what the session has read since: nothing while it does not pay, all of it again behind a
-    restore, in a fork, and where recurrent layers cannot go back to where the texts part. With its
-    rows full it goes on from the last half of them. Compaction leaves it alone; saved sessions do
-    not have its rows."""
+    """A smaller model of the same vocabulary, the plan's draft_path, which has a session of its own
+    inside and continues the text greedily; asked last. All of it is on the tier of the head, or,
+    with a fallback that says so, on the CPU where it does not fit beside the head on a GPU. Its
+    weights, KV rows (its architecture's own dtype; as many as the session stores of full attention,
+    at most its own context) and scratch are rows of the plan. Before it drafts, it reads the tokens
+    that it has not read yet. While drafts do not pay it reads nothing; it reads all tokens again
+    after a restore, in a fork, and where its recurrent layers cannot go back to the place where the
+    texts differ. When its rows are full it continues from the last half of them. Compaction leaves
+    it alone; saved sessions do not have its rows."""
 
 
 class KVFullReason(_Number):
@@ -552,7 +555,7 @@ class LayerInfo:
     n_slots: int
     """Live rows."""
     capacity: int
-    """Rows committed; rings: the ring."""
+    """Rows that have memory; of a sliding window the size of its ring buffer."""
     n_kv_heads: int
     head_dim: int
     ffn_tier: Tier
@@ -659,7 +662,7 @@ class SegmentInfo:
     n_experts: int
     """Layers whose routed experts it computes."""
     n_streamed: int
-    """FFN and expert blocks whose weights come over for a call."""
+    """FFN and expert blocks whose weights are copied to the GPU for every call of this list."""
     n_calls: int
     """Times it ran."""
     n_rows: int
@@ -743,7 +746,7 @@ class ExpertStats:
     n_evictions: int
     """Experts that came into a slot for their use, or left."""
     promoted_bytes: int
-    """Sent to the GPU for that."""
+    """Bytes of the experts that were copied to the GPU for that."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_expert_stats) -> "ExpertStats":
@@ -867,8 +870,8 @@ class CompactReport:
     """Of rows_after: what the policy chose. 0 = it chose nothing, whatever its name: the budget
     left no row to it."""
     kept_unranked: int
-    """Of rows_after: what stayed without a choice: the host's rows (KEEP), or all, as the budget
-    holds them."""
+    """Of rows_after: rows that stayed without being scored: the host's rows (KEEP), or all of them,
+    if the budget was large enough for all."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_compact_report) -> "CompactReport":
@@ -912,44 +915,49 @@ class SessionOptions(TypedDict, total=False):
     tail_v_dtype: Union[KVType, str, None]
     """The same of v_dtype."""
     rewind: Optional[int]
-    """Tokens a sliding-window layer can be truncated by; 64."""
+    """Tokens by which sessions with sliding-window layers can be truncated (their windows keep so
+    many older rows); default 64."""
     n_checkpoints: Optional[int]
     """Recurrent checkpoints; default 0. Models without recurrent layers have none (read it
     back)."""
     kv_budget: Optional[int]
-    """Bounded session: rows a layer keeps at most, however it is compacted; default 0 = off. It
-    goes on past n_ctx if kv_budget and a chunk fit n_ctx, and so do a sliding window, rewind,
-    n_draft and a chunk."""
+    """Bounded session: rows that a layer keeps at most, whatever compacts it; default 0 = off. Its
+    KV memory stays the same however long it gets. It goes on past n_ctx by a context shift if n_ctx
+    has room for kv_budget and a chunk, and for a sliding window, rewind, n_draft and a chunk."""
     prompt_budget: Union[int, Literal["auto"], None]
-    """Compact to this at the end of a prompt; default UNSET (env SHARPI_SNAPKV_BUDGET, else off); 0
-    = off; or SHARPI_BUDGET_AUTO."""
+    """Rows that a layer keeps at the end of every prompt (SnapKV); default UNSET (env
+    SHARPI_SNAPKV_BUDGET, else off); 0 = off; or SHARPI_BUDGET_AUTO."""
     capture_window: Optional[int]
-    """Queries kept for scoring; default UNSET (with a budget env SHARPI_SNAPKV_WINDOW, else 64;
-    without one 0). A probe of so many tokens takes nothing that was not priced."""
+    """The last queries of the session, which score its rows in a compaction (the observation window
+    of SnapKV); default UNSET (with a budget env SHARPI_SNAPKV_WINDOW, else 64; without one 0). A
+    probe of at most so many tokens takes no memory besides."""
     recency: Optional[int]
-    """Last rows always kept, of each budget; UNSET (env SHARPI_SNAPKV_RECENCY, else 64, at most
-    half of the budget). This, sinks and policy need one of the budgets: sharpi_session_compact()
-    takes its own."""
+    """Rows at the end that every compaction keeps; default UNSET (env SHARPI_SNAPKV_RECENCY, else
+    64, but at most half of the budget). This field, sinks and policy are refused without kv_budget
+    or prompt_budget: sharpi_session_compact() has parameters of its own."""
     sinks: Optional[int]
-    """First rows always kept; default UNSET = 4, at most half of what recency leaves."""
+    """Rows at the beginning that every compaction keeps (attention sinks); default UNSET = 4, but
+    at most half of what recency leaves of the budget."""
     policy: Union[Policy, str, None]
-    """Of bounded sessions and prompt_budget; AUTO."""
+    """Which rows the compactions by kv_budget and prompt_budget keep; default AUTO."""
     lookahead: Optional[bool]
-    """Bounded: score with the prompt's last tokens, as many as capture_window says and a chunk
-    holds, unless there is a probe; default 1."""
+    """Bounded sessions without a probe: 1 (default) = before a prompt is read, its last tokens
+    (capture_window of them, at most a chunk) are run, and their queries score the rows whenever
+    room has to be made."""
     per_layer_budgets: Optional[bool]
-    """1 = every layer has memory of its own, so that what a layer budget takes from one goes back;
-    0 = memory stays for as many rows as the fullest layer has."""
+    """1 = every layer has memory of its own, so a layer budget smaller than another's gives memory
+    back; 0 = layers share address ranges, and memory stays for as many rows as the fullest layer
+    has."""
     n_draft: Optional[int]
-    """Draft tokens that one pass verifies at most, 0 to 32; default 0. The plan prices what taking
-    them back needs."""
+    """Speculative decoding: draft tokens that one pass verifies at most, 0 to 32; default 0. The
+    plan prices what taking back rejected drafts needs."""
     probe: Optional[Sequence[int]]
     """n_probe token ids, copied."""
     drafters: Union[Drafters, str, None]
-    """SHARPI_DRAFT_*: who drafts in sharpi_session_step() and sharpi_step_batch(); default 0: only
-    the host, by sharpi_session_verify(). Needs n_draft. NGRAM, MTP and MODEL, one or several added
-    up, which are asked in this order until one has something to offer; or AUTO. A session has MTP
-    and MODEL only if its plan priced them."""
+    """SHARPI_DRAFT_*, added up: who drafts in sharpi_session_step() and sharpi_step_batch();
+    default 0 = nobody: only the host's own drafts are verified, by sharpi_session_verify(). Needs
+    n_draft. NGRAM, MTP and MODEL are asked in this order until one has drafts to offer; AUTO takes
+    what there is. A session has MTP and MODEL only if its plan priced them."""
     n_draft_vocab: Optional[int]
     """With MTP or AUTO: the block drafts only tokens with ids below this, a multiple of 16; default
     0 = all tokens. Values above the vocabulary's size mean all, too. A draft then reads that share
@@ -1021,13 +1029,15 @@ class PlanOptions(SessionOptions, total=False):
     n_gpu_experts: Optional[int]
     """Layers whose routed experts are all on the GPU; -1 = all, or none where they do not fit."""
     gpu_ends: Optional[int]
-    """The embedding and the head on the GPU: 1 = yes, 0 = no, 2 = the head alone, whose table must
-    be another tensor, -1 = both if all fits, else what makes a token fastest: an embedding that is
-    not the head's table too leaves before any block (default)."""
+    """Where the two ends of the model are, the token embedding and the head (output matrix): 1 =
+    both on the GPU, 0 = both on the CPU, 2 = only the head on the GPU, which needs a model whose
+    head is not its embedding table, -1 (default) = both on the GPU if everything fits there;
+    otherwise the choice with the fastest token. An embedding table that is not the head's too
+    leaves the GPU before any block does, since a token reads only one row of it."""
     stream_rows: Optional[int]
-    """Rows of a call from which FFN blocks and routed experts on the CPU are computed on the GPU,
-    their weights streamed there; 0 = measured when the model is loaded (default), UNSET = never.
-    With `deterministic` nothing streams."""
+    """Calls of at least so many rows run the FFN blocks and routed experts of the CPU on the GPU:
+    their weights are copied there for the call (they stream). 0 (default) = measured when the model
+    is loaded, UNSET = never. With `deterministic` nothing streams."""
     load_mode: Union[LoadMode, str, None]
     """Default COPY."""
     draft_path: Union[str, os.PathLike[str], None]

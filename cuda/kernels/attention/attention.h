@@ -9,8 +9,9 @@
 //          bytes, q8_0 values as f16. Prefill: all rows as f16.
 //   exact  f32 throughout.
 // Splits depend on the length of the row and constants of the launch only; partial results are
-// merged in one order: equal calls give equal bits. All launchers check their arguments, allocate
-// nothing and can be captured into a graph. Thread rule: pure functions.
+// merged in one order: equal calls give equal bits.
+// All launchers check their arguments, allocate nothing and can be captured into a graph.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

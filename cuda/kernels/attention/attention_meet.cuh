@@ -2,7 +2,8 @@
 // Split-KV attention in one launch: the partial results of the blocks that share query vectors are
 // merged by the last block to arrive. Where that would take one block too long, the last few blocks
 // wait until all have arrived, and each merges some of the columns. Waiting blocks occupy
-// multiprocessors, so there must be fewer of them than multiprocessors. Thread rule: device code.
+// multiprocessors, so there must be fewer of them than multiprocessors.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"

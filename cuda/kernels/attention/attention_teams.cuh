@@ -2,7 +2,8 @@
 // Teams of warps, which all kernels for attention of few rows have: a block's four warps form teams
 // that take tiles of keys round-robin; a team is as many warps as a head has slices of 128 dims,
 // each with its slice's queries and sums in registers. Independent of how keys and values reach the
-// warp. Thread rule: device code.
+// warp.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Rows of drafts that were accepted after an earlier pass had kept their inputs, now applied to the
 // state, with the order of sums that the recurrence of many rows has; for deterministic models,
-// whose bits must not depend on how rows were read. Thread rule: device code.
+// whose bits must not depend on how rows were read.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/delta/delta_rows.cuh"

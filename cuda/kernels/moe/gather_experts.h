@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies the matrices of experts from their slots (the expert cache) to one block of memory where
-// all experts of a layer stand side by side, as products of many rows want them. Thread rule: pure
-// function; the launch is asynchronous on the stream.
+// all experts of a layer stand side by side, as products of many rows want them.
+// Thread rule: pure function; the launch is asynchronous on the stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -2,7 +2,8 @@
 // How the blocks of a moe_step launch pass values to each other: a value and the number of the
 // launch share one word of 64 bits, which is written and read as a whole. A reader that finds this
 // launch's number has the value; neither a counter nor a fence is needed, which would also wait for
-// the copies of weights that are in flight. Thread rule: device code.
+// the copies of weights that are in flight.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/moe/moe_step_plan.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A mixture-of-experts block of up to four rows (decode) as one launch of a persistent kernel: y
-// (+)= sum_j w_j down_j(act(gate_j x) * up_j x), the shared expert among the j; before it the
-// mixer's output product, after it the next mixer's input products, if the caller has them. One
-// block for each multiprocessor, all of them resident. Phases:
+// A mixture-of-experts block of up to four rows (decode) as one launch of a persistent kernel:
+//   y (+)= sum_j w_j down_j(act(gate_j x) * up_j x), the shared expert among the j;
+// before it the mixer's output product, after it the next mixer's input products, if the caller has
+// them. One block for each multiprocessor, all of them resident. Phases:
 //   1  x += W m                                   the mixer's output
 //   2  logits of x                                the router
 //   3  top-k, computed by every block for itself, so that no block waits for another's
@@ -11,16 +11,19 @@
 //   6  products of y
 // Block b takes panels (pairs, rows) b, b + grid, ... Between phases values go through device
 // memory, each with the launch's number (moe_exchange.cuh): a block waits only for the values it
-// reads. Router logits are sums to which blocks add the part of their columns, so nobody waits for
-// all of x. The 16 warps of a block share each phase's units (16 x 256) evenly and stream them
-// through ring buffers of their own: constant weights from before the grid dependency resolves,
-// experts' as soon as they are known; copies run ahead through all phases. One more warp computes
-// which experts these are. Arithmetic as in chain.cu, fixed point. Several rows: each warp stages,
-// adds up and stores for one of them, and each row has a warp that chooses its experts. An expert
-// that several rows chose is read once; one tensor-core product takes all rows, with zeros for rows
-// that did not choose the expert. Each row's words have a launch number of their own, which counts
-// the launches that had such a row, so a reader never takes a value of an older launch for a new
-// one. Bound: weights of the active experts / memory bandwidth, and a chain of latencies.
+// reads.
+// Router logits are sums to which blocks add the part of their columns; nobody waits for all of x.
+// The 16 warps of a block share each phase's units (16 x 256) evenly and stream them through ring
+// buffers of their own: constant weights from before the grid dependency resolves, experts' as soon
+// as they are known; copies run ahead through all phases. One more warp computes which experts
+// these are.
+// Arithmetic as in chain.cu, fixed point.
+// Several rows: each warp stages, adds up and stores for one of them, and each row has a warp that
+// chooses its experts. An expert that several rows chose is read once; one tensor-core product
+// takes all rows, with zeros for rows that did not choose the expert. Each row's words have a
+// launch number of their own, which counts the launches that had such a row, so a reader never
+// takes a value of an older launch for a new one.
+// Bound: weights of the active experts / memory bandwidth, and a chain of latencies.
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"

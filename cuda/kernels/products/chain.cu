@@ -7,10 +7,10 @@
 // dependent launch). Outputs of one product reach the next through L2 (chain_stage.cuh): a reader
 // waits for the values it needs; there is no barrier over the grid. What a product costs beyond
 // reading its bytes (adding up partial sums, the way of outputs through L2 and of the next input
-// into shared memory) is hidden while the ring buffers fill. A block owns whole panels (16 rows) of
-// each product. Where panels do not divide evenly, other blocks get one more in every product, and
-// the ring buffers even out the rest. Bound: W bytes / memory bandwidth, while the ring buffers
-// hold more than the waits take.
+// into shared memory) is hidden while the ring buffers fill.
+// A block owns whole panels (16 rows) of each product. Where panels do not divide evenly, other
+// blocks get one more in every product, and the ring buffers even out the rest.
+// Bound: W bytes / memory bandwidth, while the ring buffers hold more than the waits take.
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/chain_feed.cuh"
 #include "cuda/kernels/products/chain_parts.cuh"

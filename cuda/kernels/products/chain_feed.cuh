@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The producer warps of chain.cu: the ring buffers in shared memory (a multistage pipeline with one
-// full and one empty barrier for each slot), and the copies that fill them with weights. Thread
-// rule: device code.
+// full and one empty barrier for each slot), and the copies that fill them with weights.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_stage.cuh"

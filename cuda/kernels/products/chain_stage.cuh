@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What chain.cu keeps in shared memory, and what happens between two of its products: a row is read
 // from the memory in which the blocks of the previous product leave their outputs, and converted to
-// the form that products take (staged). Thread rule: device code.
+// the form that products take (staged).
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/chain_launch.h"

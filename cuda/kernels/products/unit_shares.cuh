@@ -2,7 +2,8 @@
 // What the warps of chain.cu and moe_step.cu have in common (split-K within a block): each warp
 // multiplies a share of the units of a block's panels, which it streams through a ring buffer of
 // its own, and leaves its partial sums of each panel in shared memory, where they are added up once
-// all warps have arrived. Thread rule: device code.
+// all warps have arrived.
+// Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/fixed_product.cuh"

@@ -5,7 +5,8 @@
 //   O[2 vectors][2 d]    += P[2][4 keys] V^T[2 d][4 keys]
 // Q, K, V and the weights P are rounded once; the softmax is f32. For prefill chunks, whose many
 // query rows share the cost of converting a tile of keys. A vector's bits do not depend on the
-// block it is in. Thread rule: pure functions with internal linkage.
+// block it is in.
+// Thread rule: pure functions with internal linkage.
 #include "cpu/arm/vec_neon.h"
 // The vectors come first: the kernels are written over them.
 #include "cpu/arm/kernel_tables.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The values that the 4-bit codes of some block formats stand for, as lookup tables. Everything
-// here has internal linkage. Thread rule: constants.
+// here has internal linkage.
+// Thread rule: constants.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Encoding rows in the codec q4, over the vectors V: the arithmetic of kv/rotation.h and
-// kv/codec.h, bit for bit. Bound: comparing each element with the fifteen midpoints between levels,
-// which takes little time beside the products of a block. Thread rule: pure functions with internal
-// linkage.
+// kv/codec.h, bit for bit.
+// Bound: comparing each element with the fifteen midpoints between levels, which takes little time
+// beside the products of a block.
+// Thread rule: pure functions with internal linkage.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@
 //   scores(k, k_pitch, q, groups, padded, scores)
 //   weigh(tile, v0, weights, values)
 // Bound: decode by memory, with q8_0 by the conversion of rows; prefill by exponentials and
-// products. Thread rule: pure functions with internal linkage.
+// products.
+// Thread rule: pure functions with internal linkage.
 #pragma once
 
 #include "cpu/carver.h"

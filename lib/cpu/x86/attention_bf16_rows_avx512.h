@@ -2,8 +2,9 @@
 // Stored KV rows as bf16 operands for instructions that multiply pairs of bf16: keys in their
 // order, values with the elements of two keys interleaved. Elements are rounded to one bf16; with
 // kWide they are the sum of two, the rounded element and the rest, which is good to 2^-17 of the
-// element. Included by one kernel file at a time, behind vec_avx512.h. Thread rule: pure functions
-// with internal linkage.
+// element.
+// Included by one kernel file at a time, behind vec_avx512.h.
+// Thread rule: pure functions with internal linkage.
 #pragma once
 
 #include "cpu/generic/attention_kernels.h"

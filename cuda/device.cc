@@ -106,9 +106,9 @@ Status Device::usable() const {
                               cudaGetErrorName(static_cast<cudaError_t>(native)));
 }
 
-std::mutex& Device::turn() const {
-  static std::array<std::mutex, 64> turns;
-  return turns[static_cast<size_t>(ordinal_) % turns.size()];
+std::mutex& Device::launch_mutex() const {
+  static std::array<std::mutex, 64> mutexes;
+  return mutexes[static_cast<size_t>(ordinal_) % mutexes.size()];
 }
 
 Status Device::read_properties() {

@@ -68,11 +68,11 @@ class Device final : public device::Device {
   /// Its name and version, or why it is not used. Of an open device.
   const std::string& library() const { return library_; }
 
-  /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
-  /// the host (streams may share a queue of the device: of two launches that wait for the host, the
-  /// first in the queue might be the last that gets the host's threads). One for all Devices of a
-  /// process that are the same device.
-  std::mutex& turn() const override;
+  /// Held from launch to end by calls that launch persistent kernels, whose blocks wait for each
+  /// other, or kernels that wait for the host (streams may share a queue of the device: of two
+  /// launches that wait for the host, the first in the queue might be the last that gets the host's
+  /// threads). One for all Devices of a process that are the same device.
+  std::mutex& launch_mutex() const override;
 
   /// Reads the properties; takes no device memory. kUnsupported: no kernel of this build runs
   /// there.

@@ -98,8 +98,9 @@ struct Abandon {
 
 }  // namespace
 
-/// Kernels whose blocks meet are of few rows; only recorded steps wait for the host.
-bool Calls::takes_turn(const Segment& segment, const Submission& rows) const {
+/// Persistent kernels, whose blocks wait for each other, are for few rows; only captured steps have
+/// kernels that wait for the host.
+bool Calls::launches_alone(const Segment& segment, const Submission& rows) const {
   if (m_.fuses(rows.n_rows) && m_.blocks_meet) return true;
   return rows.n_rows == rows.sequences.size() && m_.asks_for_experts(segment);
 }
@@ -113,8 +114,8 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
                          rows.n_rows, rows.sequences.size());
   }
   const DeviceScope scope(*m_.device);
-  std::unique_lock<std::mutex> turn(m_.device->turn(), std::defer_lock);
-  if (takes_turn(segment, rows)) turn.lock();
+  std::unique_lock<std::mutex> alone(m_.device->launch_mutex(), std::defer_lock);
+  if (launches_alone(segment, rows)) alone.lock();
   SlotUse slots;
   if (m_.asks_for_experts(segment)) {
     if (ws.experts.host == nullptr)
@@ -151,7 +152,7 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
 
 Status Calls::compute_streamed(const Segment& segment, const Submission& rows,
                                DeviceWorkspace& ws) const {
-  const auto turn = m_.stream_weights->turn();
+  const auto lock = m_.stream_weights->lock();
   const Status done = no_throw([&] { return compute(segment, rows, ws); });
   // The staging area belongs to the next call once nothing of this one is under way.
   const Status computed = ws.queue().wait(), sent = m_.stream_weights->drain();
@@ -370,7 +371,7 @@ Status Calls::run_step(const Segment& segment, Pass& p, uint32_t format) const {
   return p.ws.queue().replay(*step);
 }
 
-/// Under the device's turn().
+/// Under the device's launch_mutex().
 Status Calls::serve_step(const Segment& segment, Pass& p, const Recording& step) const {
   GraphLine line(*m_.device, p.ws.experts, *m_.experts, m_.spec(), segment, p.n_rows(),
                  m_.uses_slots(p.n_rows()), p.ws.queue());

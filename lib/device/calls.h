@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// From a submission to kernels. A call's way: run() takes what it shares with other calls (turns,
-// expert slots), compute() says what its pass is (rows_of(), make_pass()), fills the table that
-// kernels read and makes the pass; a step, which only the table tells from the step before it, is
-// recorded once for each segment and number of rows (run_step()).
+// From a submission to kernels. run() takes what a call shares with others (the device's
+// launch_mutex(), the expert slots), compute() describes the pass (rows_of(), make_pass()), fills
+// the table that kernels read and makes the pass. Decode steps differ from each other only in that
+// table, so each is captured once as a graph, for each segment and number of rows (run_step()).
 // Thread rule: a call has a workspace of its own.
 #pragma once
 
@@ -18,7 +18,7 @@ class Calls {
   /// TierModel::run().
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) const;
   /// Records a step of every batch size, and a verification of every number of drafts. Under the
-  /// device's turn() where blocks_meet.
+  /// device's launch_mutex() where blocks_meet.
   Status warm_up(DeviceWorkspace& ws) const;
 
  private:
@@ -32,7 +32,7 @@ class Calls {
     float* out = nullptr;
     bool one_each() const { return n == n_sequences; }
   };
-  bool takes_turn(const Segment& segment, const Submission& rows) const;
+  bool launches_alone(const Segment& segment, const Submission& rows) const;
   Status compute(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
   Status compute_streamed(const Segment& segment, const Submission& rows,
                           DeviceWorkspace& ws) const;

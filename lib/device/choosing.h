@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Choosing rows on the device: terms of all layers stay in the scoring scratch, and only lists of
-// kept slots leave it. Thread rule: a scratch has one owner (a compaction).
+// Choosing on the device which KV rows a compaction keeps: the terms of all layers stay in the
+// scoring scratch, and only the lists of kept slots are copied to the host.
+// Thread rule: a scratch has one owner (a compaction).
 #pragma once
 
 #include <span>

@@ -97,9 +97,10 @@ class Device {
   virtual Status settle(Status status) const = 0;
   /// From now on usable() fails.
   virtual void mark_lost(int native) const = 0;
-  /// Held from launch to end by whoever launches kernels whose blocks wait for each other or for
-  /// the host. One for all Devices of a process that are the same device.
-  virtual std::mutex& turn() const = 0;
+  /// Held from launch to end by calls that launch persistent kernels, whose blocks wait for each
+  /// other, or kernels that wait for the host. One for all Devices of a process that are the same
+  /// device.
+  virtual std::mutex& launch_mutex() const = 0;
 
   /// Bytes that a block of n bytes takes, on the device and of pinned host memory; of one granule
   /// in a range of `reserved` bytes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A call's hand-over to the experts' host: pinned memory, and the line of requests of a recorded
-// step. Thread rule: one call at a time.
+// How a call hands routed experts over to the CPU (expert offloading): the pinned memory, and the
+// queue of requests that a captured decode step makes. Thread rule: one call at a time.
 #pragma once
 
 #include "device/expert_slots.h"

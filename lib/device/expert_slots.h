@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Routed experts in device memory while their layer's experts are on the CPU: slots of one size,
-// the table that says which expert lies where, and the way there. Between calls the cache's policy
-// decides what comes and goes; the bytes of a coming expert are copied from the file to pinned
-// staging in pieces, in the time that a decoded token waits for the GPU, and cross the bus on a
-// stream of their own. The table changes only while no call is running, so host and kernels agree
-// about hits without asking each other.
+// The expert cache of a GPU: slots of one size in device memory for routed experts whose weights
+// are otherwise in host memory, the table of which expert is in which slot, and the copies into
+// slots. Between calls the policy (tier/expert_cache.h) decides which experts come and go. The
+// bytes of a coming expert are copied in pieces from the file to pinned staging memory, in the time
+// that a decoded token waits for the GPU, and go to the device on a stream of their own. The table
+// changes only while no call is running, so host and kernels agree about hits without asking each
+// other.
 // Thread rule: any thread; a mutex guards everything that changes.
 #pragma once
 

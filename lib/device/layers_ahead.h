@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Keeps the host a few layers ahead of the device while it submits a pass of many rows, so that a
-// host program hears how far a prompt is and can stop it within a chunk. The device always has
-// layers waiting, so it never idles for that. Tests bring their own events.
+// Keeps the host a few layers ahead of the device while it submits a pass of many rows, so that
+// progress can be reported and a prompt cancelled within a chunk, while the device always has
+// layers queued and never idles. Tests bring their own events.
 // Thread rule: of the call that runs.
 #pragma once
 

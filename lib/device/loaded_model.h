@@ -54,7 +54,7 @@ class LoadedModel {
   std::shared_ptr<Device> device;
   std::shared_ptr<const Plan> plan;
   std::unique_ptr<PassKernels> kernels;
-  bool blocks_meet = false;    // in kernels of steps that fuse: Device::turn()
+  bool blocks_meet = false;    // in kernels of steps that fuse: Device::launch_mutex()
   bool leaves_hidden = false;  // keeps_hidden()
   std::unique_ptr<Weights> weights;
   const LoadedModel* lender = nullptr;

@@ -83,9 +83,9 @@ Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace() {
   const DeviceScope scope(*m_->device);
   SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceWorkspace> w,
                     DeviceWorkspace::create(*m_->device, m_->workspace_layout));
-  std::unique_lock<std::mutex> turn(m_->device->turn(), std::defer_lock);
+  std::unique_lock<std::mutex> alone(m_->device->launch_mutex(), std::defer_lock);
   if (m_->blocks_meet)
-    turn.lock();  // warm_up() runs steps of one row; none of them waits for the host
+    alone.lock();  // warm_up() runs steps of one row; none of them waits for the host
   ExpertHandover& h = w->experts;
   h.layout = make_handover_layout(m_->spec(), m_->plan->placement, m_->plan->model);
   SHARPI_TRY_ASSIGN(h.memory,

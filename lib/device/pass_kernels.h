@@ -46,7 +46,7 @@ class PassKernels {
   virtual uint32_t max_sorted_experts() const = 0;
   virtual bool takes_slots(uint32_t n_slots, uint32_t n_rows) const = 0;
   /// Whether captured steps of n_rows rows go in few launches, and whether blocks of those wait for
-  /// each other: Device::turn().
+  /// each other: Device::launch_mutex().
   virtual bool fuses(uint32_t n_rows) const = 0;
   virtual bool blocks_meet(const ModelSpec& spec) const = 0;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The CUDA tier's half of a session: KV rows in reserved device addresses, recurrent state, logits
-// and observed queries on the device, checkpoints in pinned host memory. No KV row has a host copy.
-// Sizes come from tier/session_layout.h and the functions here, which the planner calls too.
-// Thread rule: one owner (the session); several const calls may run at once. Work runs on the
-// model's stream and has ended when a call returns.
+// A GPU tier's half of a session: KV rows in reserved device addresses, recurrent state, logits and
+// observed queries on the device, checkpoints in pinned host memory. No KV row has a host copy.
+// Sizes come from tier/session_layout.h and the functions here, which the planner calls too. Thread
+// rule: one owner (the session); several const calls may run at once. Work runs on the model's
+// stream and has ended when a call returns.
 #pragma once
 
 #include <memory>

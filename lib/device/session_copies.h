@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bytes of a session on their way between device and host: plain runs, KV rows (which lie in blocks
-// of slots) and captured queries (which lie in a ring). Each copy waits for itself.
+// Copies of a session's bytes between device and host: contiguous ranges, KV rows (which lie in
+// blocks of slots) and captured queries (which lie in a ring buffer). Each copy waits until it is
+// done.
 // Thread rule: any; work runs on the model's stream and has ended when a call returns.
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Tensors on their way from the file, or from host memory that serves them, to the device: several
-// pinned slots take turns, each with a stream of its own and room on the device for file bytes,
-// from where a kernel lays them out in place. While one slot crosses the bus, threads
-// fill the next. Thread rule: one call at a time.
+// Copies tensors from the file, or from their copies in host memory, to the device: several pinned
+// slots are used round-robin, each with a stream of its own and room on the device for file bytes,
+// from where a kernel repacks them to their place. While one slot crosses the bus, threads fill the
+// next. Thread rule: one call at a time.
 #pragma once
 
 #include <atomic>

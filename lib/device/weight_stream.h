@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Weights of blocks placed on the CPU that cross to the GPU for calls of many rows: two halves of a
-// staging area take turns, one layer's blocks each, so that a layer is on its way while the one
-// before it is computed. A layer always goes to the same half, so its matrices have fixed addresses
-// and the forward pass reads them like resident ones. Routed experts that have a slot come from
-// there and leave the bus to the others.
-// Thread rule: whoever holds turn() may load.
+// Weight streaming (weight offload): weights of blocks that are placed on the CPU are copied to the
+// GPU for calls of many rows. A staging area has two halves (double buffering), one layer's blocks
+// each, so that a layer is copied while the one before it is computed. A layer always goes to the
+// same half, so its matrices have fixed addresses and the forward pass reads them like resident
+// ones. Routed experts that have a slot are copied from there, so the bus only carries the others.
+// Thread rule: the holder of lock() may load.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,7 @@ class WeightStream {
  public:
   static Result<std::unique_ptr<WeightStream>> create(const Device& device, StreamPlan plan);
   /// One call streams at a time; the next waits.
-  std::unique_lock<std::mutex> turn() { return std::unique_lock(turn_); }
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   bool has(uint32_t layer) const { return plan_.layers.contains(layer); }
   /// Sends a layer's tensors, those of `experts` (null = none has a slot) from their slots; work
   /// enqueued on `stream` afterwards finds them in place.
@@ -69,7 +69,7 @@ class WeightStream {
   std::unique_ptr<StagedCopy> copy_;
   std::unique_ptr<Queue> gather_;  // of experts from their slots
   std::unique_ptr<Event> gathered_;
-  std::mutex turn_;
+  std::mutex mutex_;
 };
 
 }  // namespace sharpi::device

@@ -88,7 +88,7 @@ class HostDevice final : public device::Device {
   Status usable() const override { return Status::ok(); }
   Status settle(Status status) const override { return status; }
   void mark_lost(int) const override {}
-  std::mutex& turn() const override { return turn_; }
+  std::mutex& launch_mutex() const override { return launch_mutex_; }
   uint64_t held_bytes(uint64_t n) const override { return (n + 511) / 512 * 512; }
   uint64_t pinned_held_bytes(uint64_t n) const override { return (n + 511) / 512 * 512; }
   uint64_t granule_bytes(uint64_t) const override { return 65536; }
@@ -107,7 +107,7 @@ class HostDevice final : public device::Device {
   void leave(Scope*) const noexcept override {}
 
  private:
-  mutable std::mutex turn_;
+  mutable std::mutex launch_mutex_;
   mutable MemoryMeter meter_;
   std::unique_ptr<device::DeviceKernels> kernels_;
 };

@@ -45,7 +45,7 @@ struct AttentionParams {
   std::byte* workspace = nullptr;  // attention_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
   /// Blocks of a step's launch may wait for each other: no other launch whose blocks do so runs on
-  /// the device (Device::turn()).
+  /// the device (Device::launch_mutex()).
   bool may_wait = false;
 };
 

@@ -5,8 +5,8 @@
 // weights are read once for all that chose it. Steps of more rows are such launches one after
 // another. Weights in tiles; everything else goes through matmul.h and router.h kernel by kernel.
 // The blocks of a launch wait for each other: no other launch whose blocks do so may run on the
-// device at once (Device::turn()), and nothing else that runs there may wait for one. Thread rule:
-// pure functions; launches that share `sync` must follow each other on one stream.
+// device at once (Device::launch_mutex()), and nothing else that runs there may wait for one.
+// Thread rule: pure functions; launches that share `sync` must follow each other on one stream.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 // docs/architecture.md says how and when. A row is rounded to 16 bits in fixed point
 // (fixed_product.cuh), codes and their sums under integer scales are exact. Thread rule: pure
 // functions. Blocks wait for each other: there is one for each multiprocessor, none of which asks
-// for more than a multiprocessor has; two chains must not run on a device at once (Device::turn()),
-// and nothing else that runs there may wait for a chain.
+// for more than a multiprocessor has; two chains must not run on a device at once
+// (Device::launch_mutex()), and nothing else that runs there may wait for a chain.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/ffn_launches.h"
 
+#include <cmath>
+
 #include "cuda/kernels/moe/handover.h"
 #include "cuda/kernels/moe/router.h"
 
@@ -42,6 +44,10 @@ Status FfnLaunches::choose_experts(Pass& p, const FfnSpec& f) const {
   r.n_experts = f.n_experts;
   r.n_used = f.n_used;
   r.renormalize = f.renormalize;
+  if (f.beside_dense()) {
+    r.logit_scale = 1.0f / std::sqrt(static_cast<float>(m_.spec().n_embd));
+    r.factors = m_.floats(f.expert_scale);
+  }
   r.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   r.weights = p.ws.get(Buf::kMoeWeight);
   r.pdl = s_.of(p).pdl;

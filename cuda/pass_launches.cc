@@ -45,8 +45,8 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
     case LaunchKind::kChain:
       return launch_links(p, at, list, l);
     case LaunchKind::kResidual:
-      return launch_branch_sum(s_.of(p), at.row(l.sum.x), at.branch(l.sum), p.n_rows(),
-                               m_.spec().n_embd, raw_stream(p));
+      return launch_branch_sum(s_.of(p), l.sum.x == kNoRows ? nullptr : at.row(l.sum.x),
+                               at.branch(l.sum), p.n_rows(), m_.spec().n_embd, raw_stream(p));
     case LaunchKind::kKeepRing:
       return mixers_.flush_ring(p, l.layer);
     case LaunchKind::kRows:

@@ -47,7 +47,7 @@ MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {
   m.x = row(Buf::kX);
   m.x_stride = spec_.n_embd;
   m.n_rows = n_rows_;
-  m.norm_weight = floats(l.ffn_norm);
+  m.norm_weight = floats(l.expert_norm());
   m.norm_eps = spec_.rms_eps;
   m.n_used = l.ffn.n_used;
   m.ids = reinterpret_cast<const int32_t*>(at(Buf::kMoeIds));

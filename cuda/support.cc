@@ -94,12 +94,6 @@ Status check_delta(uint32_t layer, const DeltaNetSpec& d) {
 }
 
 Status check_experts(uint32_t layer, const FfnSpec& f) {
-  if (f.beside_dense()) {
-    return Status::error(Code::kUnsupported,
-                         "layer %u has a dense FFN beside its mixture of experts, each with norms "
-                         "of its own; the GPU does not take that yet",
-                         layer);
-  }
   if (f.n_experts > kMaxExperts || f.n_used > kMaxExpertsUsed) {
     return Status::error(Code::kUnsupported,
                          "layer %u has %u experts, of which %u are used; the GPU takes up to %u, "

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kNormThreads) pair_rows_kernel(PairRowsParams 
 __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p) {
   grid_dependents_launch();
   grid_dependency_wait();
-  const float* x = p.x + uint64_t{blockIdx.x} * p.width;
+  const float* x = p.x == nullptr ? nullptr : p.x + uint64_t{blockIdx.x} * p.width;
   float* to = p.to + uint64_t{blockIdx.x} * p.width;
   if (p.y == nullptr) {
     for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) to[i] = x[i] * p.scale;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p
   const float norm = p.weight != nullptr ? rms_scale(y, p.width, p.eps) : 1.0f;
   for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) {
     const float add = p.weight != nullptr ? y[i] * norm * p.weight[i] : y[i];
-    to[i] = (x[i] + add) * p.scale;
+    to[i] = (x == nullptr ? add : x[i] + add) * p.scale;
   }
 }
 

@@ -44,8 +44,8 @@ Status launch_pair_rows(const PairRowsParams& p, const OnStream& on);
 
 /// to[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
 struct ResidualParams {
-  const float* x = nullptr;
-  float* to = nullptr;       // may be x
+  const float* x = nullptr;  // nullptr: zeros, if there is y
+  float* to = nullptr;       // may be x or y
   const float* y = nullptr;  // nullptr: x is scaled only
   uint32_t n_rows = 0, width = 0;
   const float* weight = nullptr;

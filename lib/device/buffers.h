@@ -27,6 +27,7 @@ enum class Buf : uint32_t {
   kMoeIds,      // [R][k]
   kMoeWeight,   // [R][k]
   kSharedGate,  // [R]
+  kMoeSum,      // [R][E] a dense path's output that waits for the experts beside it
   kMoeSync,     // of moe_step.h; zero when the workspace is made
   kHandover,    // HandoverState, where experts are on the CPU
   kPleRaw,      // [R] rows of the per-layer table, file bytes

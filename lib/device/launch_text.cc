@@ -15,7 +15,7 @@ std::string weight_name(const TensorRef& w) {
 
 std::string sum_text(const RowSum& sum) {
   if (!sum.adds) return sum.scale != 1.0f ? "scale" : "copy";
-  std::string text = "add";
+  std::string text = sum.x == kNoRows ? "norm" : "add";
   if (sum.norm != nullptr && *sum.norm) text.append(" ").append(weight_name(*sum.norm));
   return text;
 }

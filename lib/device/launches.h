@@ -67,6 +67,9 @@ struct RowProduct {
   bool force_f32 = false;
 };
 
+/// RowSum::x where nothing is added to.
+inline constexpr Buf kNoRows = Buf::kCount;
+
 /// to = scale * (x + norm(kY)).
 struct RowSum {
   bool adds = false;                // nothing is added: x is scaled or copied

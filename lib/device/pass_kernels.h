@@ -24,7 +24,7 @@ struct WorkspaceWidths {
   uint32_t n_experts = 0, n_used = 0, d_expert = 0, d_shared = 0;
   uint32_t n_slabs = 0;  // matrices that rows are sorted by: experts, or expert slots
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
-  bool has_shared = false, parts_experts = false;
+  bool has_shared = false, beside_dense = false, parts_experts = false;
   std::vector<const DeltaNetSpec*> deltas;
 };
 

@@ -53,6 +53,7 @@ void add_ffn(Widths* w, const FfnSpec& f) {
   take(&w->d_expert, f.d_ff);
   w->has_shared = w->has_shared || f.d_shared != 0;
   take(&w->d_shared, f.d_shared);
+  w->beside_dense = w->beside_dense || f.beside_dense();
 }
 
 /// `home`: where weights are; `placement`: what a call may run here.
@@ -151,6 +152,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   out.add_floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
   out.add_floats(Buf::kSharedGate, w.has_shared ? rows : 0);
+  out.add_floats(Buf::kMoeSum, w.beside_dense ? rows * e : 0);
   if (w.n_experts != 0) {
     out.add(Buf::kMoeSync, own.moe_sync);
   }

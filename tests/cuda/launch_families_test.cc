@@ -361,16 +361,6 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
   EXPECT_EQ(can.text(),
             "layer 0: scoring for compaction with heads of 256 takes 90624 bytes of shared memory "
             "a block, but Small Card (compute capability 8.9) has 85000");
-  // A mixture beside a dense FFN.
-  ModelSpec beside = *models[0].spec;
-  beside.layers[1].ffn.kind = FfnKind::kMoe;
-  beside.layers[1].ffn.expert_norm = beside.output_norm;
-  const Placement everything = Placement::all(beside, TierId::kCuda);
-  can = cuda::check_support(card, "Some Card", beside, everything);
-  EXPECT_EQ(can.code(), Code::kUnsupported);
-  EXPECT_EQ(can.text(),
-            "layer 1 has a dense FFN beside its mixture of experts, each with norms of its own; "
-            "the GPU does not take that yet");
 }
 
 }  // namespace

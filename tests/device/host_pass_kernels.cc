@@ -225,12 +225,12 @@ void HostLaunch::residual(const RowSum& sum) const {
   const uint64_t e = s_.n_embd;
   std::vector<float> y(e);
   for (uint64_t r = 0; r < n(); ++r) {
-    const float* x = buf(sum.x) + r * e;
+    const float* x = sum.x == kNoRows ? nullptr : buf(sum.x) + r * e;
     float* to = buf(sum.to) + r * e;
     if (sum.adds) std::copy_n(buf(Buf::kY) + r * e, e, y.data());
     const float* weight = floats(sum.norm);
     if (sum.adds && weight != nullptr) norm(y.data(), weight, s_.rms_eps, e, y.data());
-    for (uint64_t i = 0; i < e; ++i) to[i] = sum.scale * (x[i] + y[i]);
+    for (uint64_t i = 0; i < e; ++i) to[i] = sum.scale * ((x == nullptr ? 0.0f : x[i]) + y[i]);
   }
 }
 
@@ -478,6 +478,9 @@ void HostLaunch::route() const {
   for (uint64_t r = 0; r < n(); ++r) {
     std::vector<float> prob(buf(Buf::kRouter) + r * f.n_experts,
                             buf(Buf::kRouter) + (r + 1) * f.n_experts);
+    if (f.beside_dense()) {
+      for (float& p : prob) p /= std::sqrt(static_cast<float>(s_.n_embd));
+    }
     const float most = *std::max_element(prob.begin(), prob.end());
     float all = 0.0f, sum = 0.0f;
     for (float& p : prob) all += p = std::exp(p - most);
@@ -491,6 +494,8 @@ void HostLaunch::route() const {
       *best = -1.0f;
     }
     for (uint32_t j = 0; f.renormalize && j < f.n_used; ++j) w[j] /= std::max(sum, 0x1p-14f);
+    for (uint32_t j = 0; f.expert_scale && j < f.n_used; ++j)
+      w[j] *= m_.floats(f.expert_scale)[ids[j]];
   }
 }
 
@@ -509,7 +514,7 @@ void HostLaunch::experts(bool slots) const {
                    down = matrix_of(f.down, at.down);
   std::vector<float> x(e), h(f.d_ff), y(e);
   for (uint64_t r = 0; r < n(); ++r) {
-    norm(buf(Buf::kX) + r * e, m_.floats(layer().ffn_norm), s_.rms_eps, e, x.data());
+    norm(buf(Buf::kX) + r * e, m_.floats(layer().expert_norm()), s_.rms_eps, e, x.data());
     std::fill(y.begin(), y.end(), 0.0f);
     for (uint32_t j = 0; j < f.n_used; ++j) {
       int32_t id = ws_.get<int32_t>(Buf::kMoeIds)[r * f.n_used + j];

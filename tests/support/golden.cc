@@ -303,17 +303,6 @@ const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
-    const char* tier = std::getenv("SHARPI_TEST_TIER");
-    if (tier != nullptr && std::string_view(tier) == "cuda") std::erase(all, "rand-gemma4-moe");
-    return all;
-  }();
-  return names;
-}
-
-const std::vector<std::string>& device_models() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = all_models();
-    std::erase(all, "rand-gemma4-moe");
     return all;
   }();
   return names;

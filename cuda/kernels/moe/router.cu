@@ -28,12 +28,13 @@ __global__ void __launch_bounds__(kRouterWarps * 32)
 #pragma unroll
   for (uint32_t n = 0; n < kPerLane; ++n) {
     const uint32_t id = n * 32 + lane;
-    v[n] = id < p.n_experts ? logits[id] : -INFINITY;
+    v[n] = id < p.n_experts ? logits[id] * p.logit_scale : -INFINITY;
   }
   const Choice c = route_row<kPerLane>(v, p.n_experts, p.n_used, p.renormalize, lane);
   if (lane >= p.n_used) return;
   p.ids[row * p.n_used + lane] = static_cast<int32_t>(c.id);
-  p.weights[row * p.n_used + lane] = c.weight;
+  const float factor = p.factors == nullptr ? 1.0f : p.factors[c.id];
+  p.weights[row * p.n_used + lane] = c.weight * factor;
 }
 
 __global__ void __launch_bounds__(kGateThreads)

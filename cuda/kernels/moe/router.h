@@ -15,8 +15,9 @@ namespace sharpi::cuda {
 constexpr uint32_t kMaxExperts = 512;
 constexpr uint32_t kMaxExpertsUsed = 32;
 
-/// p = softmax(logits of the row); the n_used largest, ties to the lower id, largest first;
-/// weight = p, or p / max(sum of the chosen p, 2^-14) with renormalize. What the CPU tier's route()
+/// p = softmax(logit_scale * logits of the row); the n_used largest, ties to the lower id, largest
+/// first; weight = p, or p / max(sum of the chosen p, 2^-14) with renormalize, times the expert's
+/// factor. What the CPU tier's route()
 /// does, in the same order.
 struct RouterParams {
   const float* logits = nullptr;  // [n_rows][stride]
@@ -25,6 +26,8 @@ struct RouterParams {
   uint32_t n_experts = 0;  // <= kMaxExperts
   uint32_t n_used = 0;     // <= kMaxExpertsUsed, <= n_experts
   bool renormalize = false;
+  float logit_scale = 1.0f;
+  const float* factors = nullptr;  // [n_experts]; nullptr: 1
   int32_t* ids = nullptr;    // [n_rows][n_used]; in range and distinct whatever the logits are
   float* weights = nullptr;  // [n_rows][n_used]
   bool pdl = false;          // as KernelConfig::pdl

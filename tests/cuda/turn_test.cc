@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Device::turn(): steps whose blocks wait for each other take it, all others run beside them.
+// Device::launch_mutex(): steps whose blocks wait for each other take it, all others run beside
+// them.
 #include <chrono>
 #include <future>
 
@@ -29,12 +30,12 @@ class Turn : public ::testing::Test {
                   more(p, s);
                 }));
   }
-  /// Whether the call ends while another thread has the turn; it does so afterwards in any case.
+  /// Whether the call ends while another thread has the mutex; it does so afterwards in any case.
   bool ends_beside(const std::function<void()>& call, std::chrono::milliseconds patience) {
-    std::unique_lock<std::mutex> turn(device_->turn());
+    std::unique_lock<std::mutex> held(device_->launch_mutex());
     std::future<void> done = std::async(std::launch::async, call);
     const bool ended = done.wait_for(patience) == std::future_status::ready;
-    turn.unlock();
+    held.unlock();
     done.get();
     return ended;
   }

@@ -5,23 +5,13 @@
 #include <cmath>
 
 #include "device/host_tier.h"
-#include "engine/inner_engine.h"
 #include "support/golden.h"
 
 namespace sharpi::testing {
 namespace {
 
-constexpr double kNear = 2e-3;
 /// Tokens of a prompt: more than a chunk, and how many of them are read one by one.
 constexpr size_t kTokens = 84, kSteps = 6;
-
-Result<std::vector<std::unique_ptr<Backend>>> host_and_device(const BackendOptions&) {
-  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
-  std::vector<std::unique_ptr<Backend>> out;
-  out.push_back(std::move(host));
-  out.push_back(std::make_unique<HostTierBackend>());
-  return out;
-}
 
 class OnDevice : public ::testing::TestWithParam<std::string> {
  protected:

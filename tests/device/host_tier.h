@@ -7,9 +7,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "device/backend.h"
 #include "device/host_device.h"
+#include "engine/inner_engine.h"
 
 namespace sharpi::testing {
 
@@ -26,5 +28,17 @@ class HostTierBackend final : public device::DeviceBackend {
     return Status::ok();
   }
 };
+
+/// How far logits may be from those of another implementation.
+inline constexpr double kNear = 2e-3;
+
+/// A CPU tier of two threads, and this one.
+inline Result<std::vector<std::unique_ptr<Backend>>> host_and_device(const BackendOptions&) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(std::move(host));
+  out.push_back(std::make_unique<HostTierBackend>());
+  return out;
+}
 
 }  // namespace sharpi::testing

@@ -160,11 +160,11 @@ cuda=$(ls -d /usr/local/cuda*/include /usr/include 2> /dev/null | while read -r 
 if [[ -n $cuda ]]; then
   compile_host() {
     x86_64-w64-mingw32-g++-posix -std=c++20 -fsyntax-only -Wall -Wextra -Werror -D_WIN32_WINNT=0x0A00 \
-      -D__USE_MINGW_ANSI_STDIO=1 -DSHARPI_CUDA_CODE='"90"' -I. -Ilib -Iinclude -isystem "$1" "$2"
+      -D__USE_MINGW_ANSI_STDIO=1 -DSHARPI_BUILD -DSHARPI_CUDA_CODE='"90"' -I. -Ilib -Iinclude -I"$3" -isystem "$1" "$2"
   }
   export -f compile_host
   mapfile -t sources < <(ls cuda/*.cc cuda/kernels/*.cc cuda/kernels/*/*.cc | grep -v '_check\.cc$')
-  printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I '{}' bash -c 'compile_host "$1" "$2"' compile "$cuda" '{}'
+  printf '%s\n' "${sources[@]}" | xargs -P "$jobs" -I '{}' bash -c 'compile_host "$1" "$2" "$3"' compile "$cuda" '{}' "$build/release/lib/interface"
   echo "${#sources[@]} host sources of the CUDA tier compile"
 else
   echo "skipped: host sources of the CUDA tier: there is no cublasLt.h"

@@ -30,11 +30,14 @@ for kind in "${kinds[@]}"; do
   ((status == 0 || status == kSkipped)) || { failed=1; echo "$kind: FAILED ($status)"; }
 done
 
+# What was built for other machines answers, too.
+tests/dist/other_machines.sh "$folder/dist" "$folder/dist-test/others" || failed=1
+
 # A package that lacks a file is noticed.
 lacking=$folder/dist-test/lacking
 rm -rf "$lacking"
 mkdir -p "$lacking/unpacked"
-archive=$(ls "$folder"/dist/libsharpi-*-linux-*.tar.gz | head -n 1)
+archive=$(ls "$folder"/dist/libsharpi-[0-9]*-linux-$(uname -m).tar.gz | head -n 1)
 tar xzf "$archive" -C "$lacking/unpacked"
 rm "$lacking"/unpacked/*/share/doc/sharpi/licenses/PCRE2.txt
 tar czf "$lacking/${archive##*/}" -C "$lacking/unpacked" "$(ls "$lacking/unpacked")"

@@ -26,7 +26,8 @@ uint32_t first_moved(const KvMove& m) {
   return first;
 }
 
-/// Says why the rows stay that the fullest layer has left. Pre: the moves are still to come.
+/// Fills in the report's kept_* counts: for which reason the rows stay that the fullest layer
+/// keeps. Pre: before the moves.
 void say_why_kept(const CompactRequest& r, const std::vector<KvMove>& moves, const KvLedger& ledger,
                   sharpi_compact_report* report) {
   if (moves.empty() || r.policy == SHARPI_POLICY_KEEP) {

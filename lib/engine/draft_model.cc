@@ -47,8 +47,8 @@ void ModelDrafter::resume() noexcept {
   session_->resume();
 }
 
-/// Where its text begins: as far in front as its rows allow, and where they do not, so that half of
-/// them are free.
+/// Chooses the token of the session at which the draft model's own text begins: the first one if
+/// all tokens fit its rows, otherwise the one that leaves half of its rows free.
 void ModelDrafter::choose_beginning(uint64_t n_history, uint64_t base, uint32_t most) {
   const uint64_t moved = base > base_ ? base - base_ : 0;
   first_ = first_ > moved ? first_ - moved : 0;
@@ -58,7 +58,7 @@ void ModelDrafter::choose_beginning(uint64_t n_history, uint64_t base, uint32_t 
   first_ = fits(0) ? 0 : n_history - std::min<uint64_t>(n_history, n_ctx_ / 2);
 }
 
-/// Takes back what is not the beginning of the text.
+/// Truncates its own tokens to their common beginning with the text.
 Status ModelDrafter::cut_back(std::span<const int32_t> text) {
   if (!session_->is_whole()) text = {};
   const std::span<const int32_t> own = session_->tokens();

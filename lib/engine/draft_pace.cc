@@ -114,8 +114,9 @@ uint32_t DraftPace::best(const Rate& accepted, uint32_t most) const {
   return best;
 }
 
-/// None, but a trial of so many when it has been refused for long, earlier ones are paid for, and
-/// there is enough for what catching up is expected to take.
+/// No drafts, unless a trial of so many is due: the drafter has had none for long, the time that
+/// earlier trials lost is made up, and the balance covers the time that the drafter needs to catch
+/// up.
 uint32_t DraftPace::refuse(uint32_t trial, double expected) {
   if (++n_refused_ < patience_ || balance_ < expected) return 0;
   n_refused_ = 0;

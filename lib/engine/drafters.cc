@@ -148,7 +148,7 @@ Status Drafters::copy_from(const Drafters& from) {
   return mtp_ == nullptr ? Status::ok() : mtp_->copy_from(*from.mtp_);
 }
 
-/// The smaller model's session is cancelled, too, for it computes within this one's calls.
+/// Cancels the draft model's session too, because that computes within calls on this session.
 void Drafters::cancel() noexcept {
   if (draft_model_ != nullptr) draft_model_->cancel();
 }

@@ -19,8 +19,8 @@ class Pcg32 {
     const uint64_t old = state;
     state = old * 6364136223846793005ull + kIncrement;
     const auto shifted = static_cast<uint32_t>(((old >> 18) ^ old) >> 27);
-    const auto turn = static_cast<uint32_t>(old >> 59);
-    return (shifted >> turn) | (shifted << ((32 - turn) & 31));
+    const auto amount = static_cast<uint32_t>(old >> 59);
+    return (shifted >> amount) | (shifted << ((32 - amount) & 31));
   }
   /// Uniform in [0, 1) with 53 bits.
   double uniform() {

@@ -87,7 +87,7 @@ Status check_own_bias(const sharpi_sampler_params& p, uint32_t n_vocab) {
   return check_bias({p.bias_tokens, p.n_bias}, {p.bias_values, p.n_bias}, n_vocab);
 }
 
-/// How a token is found, in the order in which the settings exclude each other.
+/// The ways to find a token, of which the settings choose one; earlier ones take precedence.
 enum class Method { kGreedy, kTopK, kByMass, kAny };
 
 Method method_of(const sharpi_sampler_params& p, uint32_t n_vocab) {

@@ -102,8 +102,8 @@ Status SessionBatch::check(const BatchRead& read, uint32_t index, const Model& m
   return s.bounded.check_room(1);
 }
 
-/// Asks one session to make room for a row. From the first one that did on, no cancel ends the
-/// call: *changed.
+/// Makes room for a row in one session. Once a session has changed to make room (*changed), no
+/// cancel ends the call any more.
 Status SessionBatch::make_room(SessionState* s, uint32_t index, const Caller& by, bool* changed) {
   s->core.changed = *changed;
   SHARPI_TRY(by.cancelled(index, s->end_call(no_throw([&] { return s->bounded.make_room(1); }))));
@@ -233,7 +233,7 @@ Status SessionBatch::draw(BatchStep* step, BatchDraw* out) {
   SHARPI_TRY(
       s.end_call(s.drafters.propose(out->tokens[0], step->params, most, s.drawer.scratch().data(),
                                     &out->tokens[1], &out->drafts)));
-  // Those that the pass will not try say nothing about their drafter.
+  // Drafts that the pass leaves out are not counted, because they say nothing about their drafter.
   out->drafts.n =
       static_cast<uint32_t>(s.verifier.fitting({out->tokens.data(), out->drafts.n + 1}).size()) - 1;
   out->draft_seconds = seconds_since(drafting) - out->drafts.behind;

@@ -145,8 +145,8 @@ __device__ __forceinline__ void store_result(const AttentionParams& p, uint64_t 
   if (p.gate != nullptr) value *= gate_factor(p, row, head, d);
   p.o[row * p.o_stride + uint64_t{head} * p.kv.head_dim + d] = value;
 }
-/// Not inlined: most models have no gate, and kernels are kept small, for their code has to be
-/// fetched anew in every layer of a model whose other kernels are large.
+/// Not inlined, because most models have no gate and kernels are kept small: in a model with large
+/// kernels their code is evicted from the instruction caches and fetched again in every layer.
 static __device__ __noinline__ float4 gated(const AttentionParams& p, uint64_t row, uint32_t head,
                                             uint32_t d, float4 x) {
   return {x.x * gate_factor(p, row, head, d), x.y * gate_factor(p, row, head, d + 1),
@@ -186,7 +186,7 @@ __device__ __forceinline__ void load_splits(const float* column, const float* to
 /// The kernels' launchers, called by launch_attention.
 Status launch_attention_f32(const AttentionArgs& a, bool pdl, cudaStream_t stream);
 Status prepare_attention_f32();
-/// Calls of few rows on tensor cores: rows through rings in shared memory.
+/// Calls of few rows on tensor cores: KV rows arrive through ring buffers in shared memory.
 Status launch_attention_ring(const KernelConfig& config, const AttentionArgs& a,
                              cudaStream_t stream);
 uint32_t attention_ring_blocks_per_sm(const KernelConfig& config, const KvLayer& l);

@@ -14,7 +14,7 @@ using namespace flash;
 
 constexpr int kWarps = 4, kThreads = kWarps * 32;
 
-/// kTurns: keys and values take turns in one place, for blocks with less shared memory.
+/// kTurns: keys and values share one buffer, for blocks with less shared memory.
 template <int kHeadDim, int kTileKeys, bool kTurns>
 struct Shape {
   static constexpr int kDim = kHeadDim, kThreads = kWarps * 32;

@@ -303,8 +303,8 @@ __device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, cons
   }
 }
 
-/// The same where keys and values take turns in one place: values come while scores are made, the
-/// next keys while values are weighed.
+/// The same where keys and values share one buffer: values arrive while scores are computed, the
+/// next keys while values are multiplied with the weights.
 template <class S, class Score, class Weigh>
 __device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock& b,
                                                   const KeyMap& map, uint32_t e0, uint8_t* shared,

@@ -119,14 +119,14 @@ __device__ __forceinline__ void weigh_tile(const uint8_t* v, const uint8_t* scal
   }
 }
 
-/// Queries that several teams would convert to bytes are shared out; a kernel for any codec has no
-/// room for that.
+/// Where several teams need the same queries as bytes, each converts a part of them; the kernel for
+/// any codec has no shared memory for that.
 template <KvDtype kKnown, class S>
 constexpr bool kSpreads = uses_codes(kKnown) && S::kTeams > 1;
 struct NoQueries {
   static constexpr int kTeams = kWarps, kQueries = 4;
 };
-/// Floats in which a team's warps hand each other their scores, two turns of them.
+/// Floats through which a team's warps exchange partial scores: two buffers, used alternately.
 template <class S, int kTeam>
 constexpr int kExchange = kTeam > 1 ? S::kTeams * 2 * kTeam * 32 * S::kScores : 1;
 

@@ -139,8 +139,8 @@ __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_
   }
 }
 
-/// The same value, of which the compiler does not know how to make it again: it would in every
-/// tile.
+/// Returns the same value, but hides from the compiler how it was computed, which would otherwise
+/// compute it again in every tile.
 __device__ __forceinline__ uint32_t kept(uint32_t x) {
   return __shfl_sync(0xFFFFFFFFu, x, static_cast<int>(threadIdx.x % 32));
 }

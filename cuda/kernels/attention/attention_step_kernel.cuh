@@ -42,8 +42,8 @@ struct Target {
   }
 };
 
-/// Of values that are stored rotated: a warp's 128 neighbouring elements, four a lane, as they
-/// were. Partial results are turned too; what is merged of them then needs nothing.
+/// Rotates back 128 neighbouring elements of a warp, four a lane, of values that are stored rotated
+/// (kv/rotation.h). Partial results are rotated back too, so their merge has nothing more to do.
 __device__ __forceinline__ float4 rotated_back(float4 sum) {
   float x[4] = {sum.x, sum.y, sum.z, sum.w};
   hadamard<true>(x, kMostRotated);

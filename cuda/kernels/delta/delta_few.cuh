@@ -142,7 +142,8 @@ template <int kDim>
 __global__ void __launch_bounds__(kDecodeThreads<kDim>)
     delta_few_kernel(const __grid_constant__ DeltaNetParams p) {
   constexpr uint32_t kWarps = kDecodeThreads<kDim> / 32;
-  // Rows take turns, so that a row's writes do not meet reads of the row before it.
+  // Two buffers are used alternately, so that a row's writes do not meet reads of the row before
+  // it.
   __shared__ __align__(16) DecodeShared<kDim> shared[2];
   grid_dependents_launch();
   const BatchSequence s = p.alone ? p.sequence : p.batch.table.sequences[blockIdx.y];

@@ -119,8 +119,9 @@ __device__ __forceinline__ RowView row_view(const ChainLaunch& p, const ChainVie
   return {handed_set(p, view) + row.handed, true};
 }
 
-/// The lane's inputs of `kUnits` units from `first` on, every kShareWarps-th; past the last unit,
-/// zeros. What has not come yet is asked for again, until all of it is there.
+/// Loads the lane's inputs of `kUnits` units from `first` on, every kShareWarps-th; zeros past the
+/// last unit. Values that the previous product has not written yet are loaded again until all are
+/// there.
 template <uint32_t kUnits>
 __device__ __forceinline__ void fetch(const RowView& row, uint32_t first, uint32_t units,
                                       uint32_t lane, LaneInputs (&in)[kUnits]) {

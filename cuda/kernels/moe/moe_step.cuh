@@ -159,7 +159,7 @@ template <uint32_t kRows, bool kSmall>
 struct Ring {
   using View = step::View<kRows>;
   static constexpr bool kBulk = kHasBulkCopy;
-  SlotTurn turn;                                                // of the next unit to use
+  PipelineState place;                                          // of the next unit to use
   uint32_t head = 0, in_use = 0, next_slot = 0, under_way = 0;  // bytes in use: lost ones counted
   uint32_t phase = kNoPhase, begin = 0, next = 0, count = 0, looked = 0;
   uint32_t wants = kNothing;  // bytes of the next unit to fetch, kNothing: not looked up
@@ -226,9 +226,9 @@ struct Ring {
   }
   /// The next unit; it is there.
   __device__ __forceinline__ Note take(const View& v) const {
-    const Note note = v.slots->note[v.warp][turn.slot];
+    const Note note = v.slots->note[v.warp][place.slot];
     if constexpr (kBulk) {
-      mbarrier_wait(full(v, turn.slot), turn.parity);
+      mbarrier_wait(full(v, place.slot), place.parity);
     } else {
       if (under_way == 1) {
         cp_async_wait<0>();
@@ -245,7 +245,7 @@ struct Ring {
     __syncwarp();
     in_use -= taken;
     --under_way;
-    turn.next();
+    place.next();
   }
 };
 

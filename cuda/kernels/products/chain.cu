@@ -22,7 +22,7 @@ namespace {
 /// Where the warp reads its ring.
 struct Take {
   uint32_t tail = 0;
-  SlotTurn turn;
+  PipelineState place;
 };
 
 /// Products of the warp's next units, as long as their panels are of this type.
@@ -48,13 +48,13 @@ __device__ __forceinline__ void take_units(const ChainLaunch& p, const ChainProd
     for (uint32_t u = begin; u < end; ++u) {
       const uint32_t from = ring_wraps(take.tail, bytes, p.ring_bytes) ? 0 : take.tail;
       const FixedInputs in = {x + u * 512, sums + u * 8, inverse[u]};
-      mbarrier_wait(full + take.turn.slot * 8, take.turn.parity);
+      mbarrier_wait(full + take.place.slot * 8, take.place.parity);
       const auto lane = static_cast<int>(view.lane);
       FixedProduct<kType>::add(MemoryUnit<kType>{ring + from, lane}, in, lane, acc);
       __syncwarp();
-      if (view.lane < p.arrivals) mbarrier_arrive(empty + take.turn.slot * 8);
+      if (view.lane < p.arrivals) mbarrier_arrive(empty + take.place.slot * 8);
       take.tail = from + bytes;
-      take.turn.next();
+      take.place.next();
     }
     leave_piece(p, view, at.v, begin == 0, end == q.units, acc);
     at.left -= end - begin;

@@ -27,7 +27,7 @@ __device__ __forceinline__ void meet() {
 }
 
 /// The slot of a ring that a warp uses next, and the parity of its barriers.
-struct SlotTurn {
+struct PipelineState {
   uint32_t slot = 0, parity = 0;
   __device__ __forceinline__ void next() {
     slot = (slot + 1) % kSlots;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpu/expert_host.h"
+#include "cpu/cpu_expert_host.h"
 #include "tier/block_tensors.h"
 #include "tier/host_weights.h"
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Experts for another tier: against sums in double over dequantised weights, against the CPU tier's
 // own way in bits, for every instruction set, number of rows and of threads, with experts left out.
-#include "cpu/expert_host.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "cpu/cpu_expert_host.h"
 #include "cpu/cpu_model.h"
 #include "gguf/gguf_file.h"
 #include "isas.h"

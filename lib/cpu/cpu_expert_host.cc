@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cpu/expert_host.h"
+#include "cpu/cpu_expert_host.h"
 
 #include <algorithm>
 #include <cstring>

@@ -80,7 +80,7 @@ class Recorder {
     spec_ = load_model_spec(GgufFile::open(path).take()->map_tensors().take()).take();
     plan_ = std::make_shared<Plan>();
     plan_->spec = spec_;
-    plan_->placement = Placement::all(*spec_, TierId::kCpu);
+    plan_->placement = Placement::all(*spec_, DeviceIndex::kHost);
     plan_->model.exact = true;
     plan_->model.n_chunk = 2048;
     plan_->session.n_ctx = 2048;

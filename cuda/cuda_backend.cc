@@ -21,9 +21,17 @@ class CudaBackend final : public DeviceBackend {
   uint64_t free_bytes() const override { return device_->free_bytes(); }
   uint64_t total_bytes() const override { return device_->total_bytes(); }
   std::string device_name() const override { return device_->name(); }
+  std::string device_id() const override { return device_->id(); }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
     SHARPI_TRY(device_->usable());  // else its memory would be 0, and no reason be given
     return check_support(device_->profile(), device_->name(), spec, placement);
+  }
+
+  Status check_beside(const std::vector<const TierSizer*>& others) const override {
+    return Status::error(Code::kUnsupported,
+                         "%s cannot share a model with %s: this library computes a model on one "
+                         "CUDA device",
+                         device_->name().c_str(), others.front()->device_name().c_str());
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {
@@ -33,6 +41,7 @@ class CudaBackend final : public DeviceBackend {
     out->free_bytes = device_->free_bytes();
     std::snprintf(out->name, sizeof out->name, "%s", device_->name().c_str());
     std::snprintf(out->isa, sizeof out->isa, "sm_%d", device_->capability());
+    std::snprintf(out->id, sizeof out->id, "%s", device_->id().c_str());
     out->bandwidth = out->link_bandwidth = 0;
     out->held_bytes = device_->live_bytes();
     const uint64_t used = out->total_bytes - std::min(out->total_bytes, out->free_bytes);

@@ -2,6 +2,7 @@
 #include "cuda/device.h"
 
 #include <array>
+#include <cstdio>
 #include <new>
 
 #include "cuda/device_kernels.h"
@@ -48,6 +49,18 @@ bool is_sticky(int native) {
   }
 }
 
+/// "GPU-" and 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += "-";
+    text += digits;
+  }
+  return text;
+}
+
 }  // namespace
 
 Device::Device(int ordinal, uint32_t index)
@@ -59,6 +72,7 @@ Device::Device(uint32_t index, const DeviceProperties& p)
       profile_(p.profile),
       total_(p.total_bytes),
       name_(p.name),
+      id_(p.id),
       kernels_(make_kernels(*this)) {}
 
 /// A device that was never opened is left alone: to make it current would create its context.
@@ -117,6 +131,7 @@ Status Device::read_properties() {
   SHARPI_TRY(check(cudaGetDeviceProperties(&p, ordinal_), "cudaGetDeviceProperties"));
   total_ = p.totalGlobalMem;
   name_ = p.name;
+  id_ = uuid_text(p.uuid);
   return settle(query_profile(ordinal_, name_, &profile_));
 }
 

@@ -36,6 +36,7 @@ struct DeviceProperties {
   DeviceProfile profile;
   uint64_t total_bytes = 0;
   std::string name;
+  std::string id = "pretended";
 };
 
 class Device final : public device::Device {
@@ -54,6 +55,7 @@ class Device final : public device::Device {
   const DeviceProfile& profile() const { return profile_; }
   int capability() const { return profile_.capability; }  // 10 * major + minor
   const std::string& name() const { return name_; }
+  const std::string& id() const { return id_; }  // "GPU-" and the UUID, as its tools write it
   uint64_t total_bytes() const { return total_; }
   /// Free device memory now; opens the device. 0 when it cannot be asked.
   uint64_t free_bytes() const;
@@ -127,7 +129,7 @@ class Device final : public device::Device {
   uint32_t index_ = 0;
   DeviceProfile profile_;
   uint64_t total_ = 0;
-  std::string name_;
+  std::string name_, id_;
   DriverMemory driver_;
   std::unique_ptr<device::DeviceKernels> kernels_;
   std::unique_ptr<CublasLt> cublas_lt_;

@@ -46,9 +46,9 @@ bool takes_moe_step(const LoadedModel& model, const KernelConfig& config, uint32
 std::string block_paths(const LoadedModel& model, const KernelConfig& config) {
   KernelPaths out;
   const uint32_t most = model.plan->model.max_rows();
-  each_block(model.spec(), model.plan->placement, [&](const Block& block, TierId tier) {
+  each_block(model.spec(), model.plan->placement, [&](const Block& block, DeviceIndex device) {
     const LayerSpec& l = model.spec().layers[block.layer];
-    const bool here = tier == TierId::kCuda;
+    const bool here = device == DeviceIndex::kHere;
     const bool experts = block.kind == BlockKind::kExperts;
     for (const TensorRef& w : block_products(model.spec(), block)) {
       const DeviceMatrix m = matrix_at(model, w);  // also of blocks that stream

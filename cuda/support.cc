@@ -117,10 +117,10 @@ Status check_columns(const std::string& what, uint32_t n) {
 
 /// Products go through the columns of a matrix in steps. Heads have lengths that fit.
 Status check_widths(const ModelSpec& spec, const Placement& placement) {
-  if (!placement.uses(TierId::kCuda)) return Status::ok();
+  if (!placement.uses(DeviceIndex::kHere)) return Status::ok();
   SHARPI_TRY(check_columns("the model has embeddings", spec.n_embd));
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (placement.ffn[l] != TierId::kCuda) continue;
+    if (placement.ffn[l] != DeviceIndex::kHere) continue;
     const LayerSpec& layer = spec.layers[l];
     const std::string name = "layer " + std::to_string(l) + " has ";
     SHARPI_TRY(check_columns(name + "an FFN", layer.ffn.d_ff));
@@ -136,13 +136,13 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
                      const Placement& placement) {
   const auto room = static_cast<uint32_t>(device.shared_per_block);
   constexpr uint32_t kProducts = gemm_shared_bytes(64, kWidestGemmType);
-  if (placement.uses(TierId::kCuda) && kProducts > room) {
+  if (placement.uses(DeviceIndex::kHere) && kProducts > room) {
     return no_room(name, device, "a product of many rows", kProducts);
   }
   SHARPI_TRY(check_widths(spec, placement));
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (placement.mixer[l] == TierId::kCuda) {
+    if (placement.mixer[l] == DeviceIndex::kHere) {
       switch (layer.mixer) {
         case MixerKind::kAttention:
           SHARPI_TRY(check_attention(l, layer.attention));
@@ -153,7 +153,7 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
           break;
       }
     }
-    if (placement.ffn[l] == TierId::kCuda && layer.ffn.kind == FfnKind::kMoe) {
+    if (placement.ffn[l] == DeviceIndex::kHere && layer.ffn.kind == FfnKind::kMoe) {
       SHARPI_TRY(check_experts(l, layer.ffn));
     }
   }

@@ -10,11 +10,15 @@
 #include "system.h"
 #include "util.h"
 
+enum { kMaxDevices = 16 };
+
 typedef struct {
   const char *model_path, *svg_path;
   sharpi_plan_params plan;
   sharpi_session_params session;
-  uint32_t n_threads;
+  const char* devices[kMaxDevices]; /* as sharpi_device_find() reads them, in the order of layers */
+  sharpi_device_request requests[kMaxDevices];
+  uint32_t n_threads, n_devices;
   int json, ignore_env;
 } options;
 
@@ -30,7 +34,9 @@ static const char kHelp[] =
     "  --sessions N       conversations at once (1)\n"
     "  --chunk N          tokens of one prefill chunk (what pays and fits)\n"
     "  --checkpoints N    recurrent checkpoints of a session (0)\n"
-    "  --gpu-mib N        GPU budget in MiB (all that is free)\n"
+    "  --device D         a device to use, by index, id or name; again for one more\n"
+    "  --all-devices      layers on all of them (on as few as hold them)\n"
+    "  --gpu-mib N        GPU budget in MiB, of each (all that is free)\n"
     "  --host-mib N       host budget in MiB (all that is free)\n"
     "  --rates D,L,H      GB/s of GPU memory, of the link and of host memory (measured)\n"
     "  --map              weights of the CPU in place in the mapped file, not copied\n"
@@ -76,6 +82,14 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
     o->plan.n_chunk = parse_count(flag, flag_value(argc, argv, i), 1, 65536);
   } else if (strcmp(flag, "--checkpoints") == 0) {
     o->session.n_checkpoints = parse_count(flag, flag_value(argc, argv, i), 0, 1024);
+  } else if (strcmp(flag, "--device") == 0) {
+    if (o->n_devices == kMaxDevices) {
+      fprintf(stderr, "%s: at most %d devices can be named\n", program_name, kMaxDevices);
+      exit(EXIT_USAGE);
+    }
+    o->devices[o->n_devices++] = flag_value(argc, argv, i);
+  } else if (strcmp(flag, "--all-devices") == 0) {
+    o->plan.split = SHARPI_SPLIT_ALL;
   } else if (strcmp(flag, "--gpu-mib") == 0) {
     o->plan.device_budget = (uint64_t)parse_count(flag, flag_value(argc, argv, i), 0, INT32_MAX)
                             << 20;
@@ -114,6 +128,45 @@ static void parse_options(int argc, char** argv, options* o) {
     exit(EXIT_USAGE);
   }
   o->plan.session = &o->session;
+}
+
+/* One device is the plain case; several are a list, with the limits of the one for each. */
+static int find_devices(const sharpi_context* context, options* o) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  for (uint32_t i = 0; i < o->n_devices; ++i) {
+    uint32_t index = 0;
+    if (sharpi_device_find(context, o->devices[i], &index, &err) != SHARPI_OK)
+      return report_error("device", &err);
+    if (o->n_devices == 1) o->plan.device = index;
+    sharpi_device_request* r = &o->requests[i];
+    sharpi_device_request_init(r, sizeof *r);
+    r->device = index;
+    r->budget = o->plan.device_budget;
+    r->rate = o->plan.device_rate;
+    r->link_rate = o->plan.pcie_rate;
+  }
+  if (o->n_devices < 2) return 0;
+  o->plan.devices = o->requests;
+  o->plan.n_devices = o->n_devices;
+  o->plan.device_budget = SHARPI_ALL_FREE;
+  o->plan.device_rate = o->plan.pcie_rate = 0;
+  return 0;
+}
+
+/* What each device has, where there are several besides the host. */
+static void print_devices(const sharpi_plan* plan) {
+  sharpi_plan_device rows[kMaxDevices + 1];
+  uint32_t n = 0;
+  if (sharpi_plan_devices(plan, rows, sizeof rows[0], kMaxDevices + 1, &n, NULL) != SHARPI_OK ||
+      n < 3)
+    return;
+  for (uint32_t i = 0; i < n; ++i) {
+    printf("device %u, %s: %u layers, %u FFN blocks%s%s, %s%s%s\n", rows[i].device, rows[i].name,
+           rows[i].n_layers, rows[i].n_ffn, rows[i].has_embedding ? ", the embedding" : "",
+           rows[i].has_head ? ", the head" : "", human_bytes(rows[i].held_bytes).text,
+           rows[i].refusal[0] != '\0' ? "; not used: " : "", rows[i].refusal);
+  }
+  putchar('\n');
 }
 
 static int print_json(const sharpi_plan* plan) {
@@ -258,6 +311,7 @@ static int show(const options* o, const sharpi_plan* plan) {
     result = print_json(plan);
   } else {
     print_summary(o, &summary);
+    print_devices(plan);
     print_fallbacks(plan, summary.n_fallbacks, stdout);
     print_plan(&summary, rows, n, 0);
     print_prediction(&summary);
@@ -280,9 +334,12 @@ int main(int argc, char** argv) {
   sharpi_context* context = NULL;
   if (sharpi_context_create(&params, &context, &err)) return report_error("context", &err);
   sharpi_plan* plan = NULL;
-  int result = sharpi_plan_create(context, o.model_path, &o.plan, &plan, &err)
-                   ? report_error(o.model_path, &err)
-                   : show(&o, plan);
+  int result = find_devices(context, &o);
+  if (result == 0) {
+    result = sharpi_plan_create(context, o.model_path, &o.plan, &plan, &err)
+                 ? report_error(o.model_path, &err)
+                 : show(&o, plan);
+  }
   sharpi_plan_destroy(plan);
   sharpi_context_destroy(context);
   return result;

@@ -163,6 +163,8 @@ typedef struct sharpi_session sharpi_session;
 #define SHARPI_UNSET 0xFFFFFFFFu
 /** A byte budget that means "all that is free". */
 #define SHARPI_ALL_FREE 0xFFFFFFFFFFFFFFFFull
+/** A reserve that the library chooses: 256 MiB of a GPU, for what its driver takes, and none of the host's. */
+#define SHARPI_RESERVE_AUTO 0xFFFFFFFFFFFFFFFFull
 
 /** How KV rows are stored. Spellings in text and environment: f32|fp32, bf16, q8_0|q8, q4|tq4, auto. */
 typedef uint32_t sharpi_kv_dtype;
@@ -207,8 +209,10 @@ typedef void (*sharpi_free_fn)(void *user_data, void *pointer, uint64_t bytes);
 
 #define SHARPI_CONTEXT_READ_ENV 1u             /**< Session settings left at their defaults are read from the
                                                     environment, where it has them: SHARPI_KV_DTYPE,
-                                                    SHARPI_SNAPKV_BUDGET, _WINDOW and _RECENCY. Without
-                                                    this the library reads no environment variable. */
+                                                    SHARPI_SNAPKV_BUDGET, _WINDOW and _RECENCY. So is
+                                                    the device of plans that name none: SHARPI_DEVICE,
+                                                    as sharpi_device_find() reads it. Without this the
+                                                    library reads no environment variable. */
 
 /** Instruction set of the CPU tier's kernels. */
 typedef uint32_t sharpi_cpu_isa;
@@ -265,6 +269,9 @@ typedef struct sharpi_device {
   uint64_t held_bytes;                         /**< GPU memory that this context took by its rows. */
   uint64_t other_bytes;                        /**< GPU memory in use besides: what the driver took for
                                                     itself (not planned), and other processes. */
+  char id[64];                                 /**< The same device in every process and after a restart:
+                                                    "cpu", or a GPU's UUID as its driver writes it,
+                                                    "GPU-1b0c4a5e-...". */
 } sharpi_device;
 #define SHARPI_DEVICE_MEASURE 1u               /**< Measure bandwidth now (under a second when quiet). */
 
@@ -273,6 +280,12 @@ typedef struct sharpi_device {
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_device_info(const sharpi_context *context, uint32_t index, uint32_t flags,
                                             sharpi_device *out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** The device that a text means: an index ("1"), an id, or a name or a part of one ("h200"), letters of any
+ *  case. @param out_index as in sharpi_device_info().
+ *  @return SHARPI_OK; NOT_FOUND, INVALID_ARGUMENT (the names of several devices have it; the text lists them).
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_device_find(const sharpi_context *context, const char *device,
+                                            uint32_t *out_index, sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup session_params Session template
@@ -441,6 +454,37 @@ typedef uint32_t sharpi_load_mode;
                                                     is written to gives other results. Renaming or deleting
                                                     it does no harm. */
 
+/** Which of the devices that a plan may use it uses. */
+typedef uint32_t sharpi_split;
+#define SHARPI_SPLIT_FEWEST 0u                 /**< The first device that holds all that the pins leave to
+                                                    devices with the context that is asked for; only where
+                                                    none does, layers over several, each filled before
+                                                    the next one is used. */
+#define SHARPI_SPLIT_ALL    1u                 /**< Layers over all of them, to equal shares of what each may
+                                                    take. */
+#define SHARPI_SPLIT_TENSOR 2u                 /**< Every layer over all of them: UNSUPPORTED so far. */
+
+/** One device that a plan may use, and what it may do there. Make one for each: layers go to them in the
+ *  order of the list. The host may be among them, for its limits; it always is a device of a plan. */
+typedef struct sharpi_device_request {
+  uint32_t struct_size;
+  uint32_t device;                             /**< Index as in sharpi_device_info(); default UNSET, which has
+                                                    to be changed. */
+  int32_t n_layers;                            /**< Layers that it has to have, with all of them that is on a
+                                                    device; -1 = as many as fit (default). Not the host's. */
+  uint32_t reserved;                           /**< 0. */
+  uint64_t budget;                             /**< Bytes that all that is made of the plan may hold there;
+                                                    default SHARPI_ALL_FREE. */
+  uint64_t reserve;                            /**< Of a budget of all that is free: so many bytes stay free;
+                                                    default SHARPI_RESERVE_AUTO. */
+  double rate, link_rate;                      /**< Bytes/s of its memory and of the link between it and the
+                                                    host's; 0 = measured where they are needed (default).
+                                                    The host has no link. */
+} sharpi_device_request;
+
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_device_request_init(sharpi_device_request *p, size_t size) SHARPI_NOEXCEPT;
+
 typedef struct sharpi_plan_params {
   uint32_t struct_size;
   int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
@@ -467,10 +511,12 @@ typedef struct sharpi_plan_params {
                                                     UNSET = 8, or n_chunk where that is less. */
   uint32_t max_concurrent;                     /**< Calls that compute at once on the model; default 1. */
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
-  uint32_t device;                             /**< Device index for the trunk; UNSET = first GPU, 0 = none. */
-  uint64_t device_budget;                      /**< Bytes; default SHARPI_ALL_FREE; more than there are
-                                                    is refused. It holds for all that is made of the
-                                                    plan: sessions beyond n_sessions get what is left. */
+  uint32_t device;                             /**< The one device besides the host that the plan may use; 0 =
+                                                    none, UNSET (env SHARPI_DEVICE, else all of them). */
+  uint64_t device_budget;                      /**< Bytes of each of them; default SHARPI_ALL_FREE; more than
+                                                    there are is refused. It holds for all that is made
+                                                    of the plan: sessions beyond n_sessions get what is
+                                                    left. */
   uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s of device memory, of the link to it, and of
                                                     host memory; 0 = measured once per context, by the
@@ -505,6 +551,14 @@ typedef struct sharpi_plan_params {
                                                     model's, one by one, else MISMATCH. Opened by
                                                     sharpi_plan_create() and, by the same name, by
                                                     sharpi_model_load(); not used in between. */
+  const sharpi_device_request *devices;        /**< n_devices of one struct_size: the devices that the plan
+                                                    may use, in place of device, device_budget, device_rate
+                                                    and pcie_rate (which then keep their defaults) and, where
+                                                    device 0 is among them, host_budget and host_rate.
+                                                    UNSUPPORTED: a tier that cannot compute a model together
+                                                    with the others of the list. Default null. */
+  uint32_t n_devices;
+  sharpi_split split;                          /**< Default FEWEST. */
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -563,6 +617,8 @@ typedef struct sharpi_plan_summary {
   uint64_t capture_bytes;                      /**< What the capture_window takes of a session, both tiers:
                                                     query ring, rows for as many queries of a probe,
                                                     scratch of scoring, tables of compaction; without one (0) what a window of 64 would take. */
+  uint32_t n_devices;                          /**< Of sharpi_plan_devices(). */
+  sharpi_split split;                          /**< As in the parameters. */
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -616,6 +672,31 @@ typedef struct sharpi_memory_row {
 SHARPI_API sharpi_status sharpi_plan_rows(const sharpi_plan *plan, sharpi_memory_row *rows,
                                           uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                           sharpi_error *err) SHARPI_NOEXCEPT;
+/** A device that a plan may use, and what it has there. The host is the first one. */
+typedef struct sharpi_plan_device {
+  uint32_t device;                             /**< Index as in sharpi_device_info(). */
+  sharpi_tier tier;
+  uint32_t n_layers, n_ffn;                    /**< Mixers, and dense FFNs or routers with shared experts. */
+  uint32_t n_experts;                          /**< Layers whose routed experts are all here. */
+  uint32_t n_expert_slots;
+  uint32_t has_embedding, has_head;            /**< 0 or 1. The MTP block is where the head is. */
+  uint64_t budget, reserve;                    /**< As asked for. */
+  uint64_t payload_bytes, held_bytes;          /**< Rows in its memory; the host's without file pages. */
+  uint64_t peak_bytes;                         /**< The most at any time. */
+  uint64_t token_bytes, token_row_bytes;       /**< Weights that a decoded token reads, and KV rows and
+                                                    recurrent state at the end of the context. */
+  double rate, link_rate;                      /**< Used; 0 = not given, and not needed. */
+  char name[128];
+  char id[64];                                 /**< As in sharpi_device. */
+  char refusal[256];                           /**< Why the plan cannot use it, as it is, one sentence; empty
+                                                    = it can. */
+} sharpi_plan_device;
+
+/** The devices of a plan. @param row_size sizeof(sharpi_plan_device) at the caller.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, BUFFER_TOO_SMALL (*out_n = devices). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_plan_devices(const sharpi_plan *plan, sharpi_plan_device *rows,
+                                             uint32_t row_size, uint32_t cap, uint32_t *out_n,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
 typedef uint32_t sharpi_mixer_kind;
 #define SHARPI_MIXER_ATTENTION 1u
 #define SHARPI_MIXER_WINDOW    2u
@@ -633,6 +714,7 @@ typedef struct sharpi_layer_info {
   uint32_t n_kv_heads, head_dim;
   sharpi_tier ffn_tier;                        /**< Of its dense FFN, or router and shared expert. */
   sharpi_tier experts_tier;                    /**< Of its routed experts; 0 = it has none. */
+  uint32_t device, ffn_device, experts_device; /**< The devices of the same; UNSET = there is none. */
 } sharpi_layer_info;
 /** Effective placement and KV dtypes of one layer. @return SHARPI_OK; INVALID_ARGUMENT (layer).
  *  @thread any. @since 1.0 */
@@ -730,7 +812,7 @@ SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_m
                                              uint32_t row_size, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 
-/** A run of blocks on one tier, and what it has cost so far. Calls of fewer rows than stream_rows take
+/** A run of blocks on one device, and what it has cost so far. Calls of fewer rows than stream_rows take
  *  the segments of list 0, the others those of list 1, where blocks placed on the CPU run on the GPU. */
 typedef struct sharpi_segment_info {
   sharpi_tier tier;                            /**< That runs it. */
@@ -747,6 +829,8 @@ typedef struct sharpi_segment_info {
                                                     all calls; routed experts with a slot come from
                                                     there, the others over the link. */
   double seconds;                              /**< From hand-over to hand-over, all calls. */
+  uint32_t device;                             /**< That runs it: index as in sharpi_device_info(). */
+  uint32_t reserved;
 } sharpi_segment_info;
 
 /** The segments of a model in execution order, list 0 first. Times are sums over all sessions since
@@ -789,7 +873,8 @@ SHARPI_API sharpi_status sharpi_model_expert_uses(const sharpi_model *model, uin
                                                   uint32_t cap, uint32_t *out_n,
                                                   sharpi_error *err) SHARPI_NOEXCEPT;
 /** Brings n experts into slots now and keeps them there: expert experts[i] of layer layers[i]. Waits for
- *  calls on the model to end. @return SHARPI_OK; INVALID_ARGUMENT (no such expert on the CPU beside a GPU),
+ *  calls on the model to end. Each goes to the device of its layer's router; where a later device refuses, those
+ *  that went to others before stay. @return SHARPI_OK; INVALID_ARGUMENT (no such expert on the CPU beside a GPU),
  *  DOES_NOT_FIT (more pins than slots), UNSUPPORTED (no slots), DEVICE. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_pin_experts(const sharpi_model *model, const uint32_t *layers,
                                                   const uint32_t *experts, uint32_t n,

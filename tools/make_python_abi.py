@@ -53,6 +53,7 @@ ENUMS = {
     "sharpi_policy": ("Policy", "SHARPI_POLICY_", "IntEnum"),
     "sharpi_arithmetic": ("Arithmetic", "SHARPI_ARITHMETIC_", "IntEnum"),
     "sharpi_load_mode": ("LoadMode", "SHARPI_LOAD_", "IntEnum"),
+    "sharpi_split": ("Split", "SHARPI_SPLIT_", "IntEnum"),
     "sharpi_row_kind": ("RowKind", "SHARPI_ROW_", "IntEnum"),
     "sharpi_row_purpose": ("RowPurpose", "SHARPI_ROW_", "IntEnum"),
     "sharpi_mixer_kind": ("Mixer", "SHARPI_MIXER_", "IntEnum"),
@@ -73,6 +74,7 @@ ENUM_DOCS = {
     "Policy": "How compaction chooses the rows that it keeps.",
     "Arithmetic": "Of activations.",
     "LoadMode": "How weights that run on the CPU come from the file.",
+    "Split": "Which of the devices that a plan may use it uses.",
     "RowKind": "Which memory a row of a plan takes.",
     "RowPurpose": "What a row of a plan is for.",
     "Mixer": "What mixes the tokens of a layer.",
@@ -87,6 +89,7 @@ RECORDS = {
     "sharpi_device": "Device",
     "sharpi_plan_summary": "PlanSummary",
     "sharpi_memory_row": "MemoryRow",
+    "sharpi_plan_device": "PlanDevice",
     "sharpi_layer_info": "LayerInfo",
     "sharpi_model_summary": "ModelSummary",
     "sharpi_segment_info": "SegmentInfo",
@@ -102,6 +105,7 @@ RECORD_DOCS = {
 }
 OPTIONS = {
     "sharpi_session_params": "SessionOptions",
+    "sharpi_device_request": "DeviceOptions",
     "sharpi_plan_params": "PlanOptions",
     "sharpi_sampler_params": "SamplerOptions",
     "sharpi_compact_params": "CompactOptions",
@@ -114,9 +118,10 @@ FLAGS = {
 # Fields that Python passes in another way, or that a pointer beside them says.
 NO_OPTION = {
     "struct_size", "reserved", "session", "progress", "user_data", "n_probe", "n_keep", "n_bias",
-    "bias_tokens", "bias_values",
+    "bias_tokens", "bias_values", "n_devices",
 }
 SEQUENCES = {"probe", "keep"}
+DEVICES = {"device", "devices"}  # an index, or what sharpi_device_find() reads; of a list with options, too
 BUDGETS = {"budget", "prompt_budget"}  # these may be "auto"
 
 C_NUMBERS = {
@@ -293,11 +298,16 @@ class Writer:
             if field.name == "experts_tier":  # 0 = the layer has none
                 return f"Optional[{enum}]", f"{enum}(s.{{0}}) if s.{{0}} else None"
             return enum, f"{enum}(s.{{0}})"
+        if field.name == "experts_device":
+            return "Optional[int]", "s.{0} if s.experts_tier else None"
         return ("float" if field.type in ("float", "double") else "int"), "s.{0}"
 
     def option_type(self, field: Field) -> str:
         if field.name in SEQUENCES:
             return "Optional[Sequence[int]]"
+        if field.name in DEVICES:
+            one = "Union[int, str, None]"
+            return one if field.name == "device" else "Optional[Sequence[Union[int, str, DeviceOptions]]]"
         if field.type == "char*":
             return "Union[str, os.PathLike[str], None]"
         if field.name in BUDGETS:
@@ -353,7 +363,9 @@ class Writer:
                f'    """Keyword arguments, as the fields of {struct.name}; None is the default."""\n']
         for field in struct.fields:
             if field.name not in NO_OPTION:
-                out.append(f"    {field.name}: {self.option_type(field)}")
+                bytes_only = struct.name == "sharpi_device_request" and field.name == "budget"
+                kind = "Optional[int]" if bytes_only else self.option_type(field)
+                out.append(f"    {field.name}: {kind}")
                 out += wrapped(field.doc)
         return out
 

@@ -60,6 +60,7 @@ namespace LibSharpi
         public fixed byte isa[32];
         public double link_bandwidth;
         public ulong held_bytes, other_bytes;
+        public fixed byte id[64];
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -70,6 +71,16 @@ namespace LibSharpi
             policy, lookahead, per_layer_budgets, n_probe, n_draft;
         public int* probe;
         public uint drafters, n_draft_vocab;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_device_request
+    {
+        public uint struct_size, device;
+        public int n_layers;
+        public uint reserved;
+        public ulong budget, reserve;
+        public double rate, link_rate;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -85,6 +96,8 @@ namespace LibSharpi
         public int n_gpu_experts, gpu_ends;
         public uint stream_rows, load_mode;
         public byte* draft_path;
+        public sharpi_device_request* devices;
+        public uint n_devices, split;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -103,6 +116,20 @@ namespace LibSharpi
             host_token_row_bytes;
         public double token_seconds, full_token_seconds;
         public ulong capture_bytes;
+        public uint n_devices, split;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_plan_device
+    {
+        public uint device, tier, n_layers, n_ffn, n_experts, n_expert_slots, has_embedding,
+            has_head;
+        public ulong budget, reserve, payload_bytes, held_bytes, peak_bytes, token_bytes,
+            token_row_bytes;
+        public double rate, link_rate;
+        public fixed byte name[128];
+        public fixed byte id[64];
+        public fixed byte refusal[256];
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -120,7 +147,7 @@ namespace LibSharpi
         public uint struct_size, mixer, tier;
         public int kv_source;
         public uint k_dtype, v_dtype, n_slots, capacity, n_kv_heads, head_dim, ffn_tier,
-            experts_tier;
+            experts_tier, device, ffn_device, experts_device;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -144,6 +171,7 @@ namespace LibSharpi
             n_ffn, n_experts, n_streamed;
         public ulong n_calls, n_rows, streamed_bytes;
         public double seconds;
+        public uint device, reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -342,7 +370,8 @@ namespace LibSharpi
         public const uint
             SHARPI_ERROR_TEXT = 480, SHARPI_UNSET = 0xFFFFFFFF;
         public const ulong
-            SHARPI_ALL_FREE = 0xFFFFFFFFFFFFFFFF, SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF;
+            SHARPI_ALL_FREE = 0xFFFFFFFFFFFFFFFF, SHARPI_RESERVE_AUTO = 0xFFFFFFFFFFFFFFFF,
+            SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF;
         public const uint
             SHARPI_KV_AUTO = 0, SHARPI_KV_F32 = 1, SHARPI_KV_BF16 = 2, SHARPI_KV_Q8_0 = 3,
             SHARPI_KV_Q4 = 4, SHARPI_TIER_CPU = 1, SHARPI_TIER_CUDA = 2, SHARPI_PHASE_LOAD = 1,
@@ -358,6 +387,7 @@ namespace LibSharpi
             SHARPI_DRAFT_MODEL = 8,
             SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,
             SHARPI_ARITHMETIC_EXACT = 1, SHARPI_LOAD_COPY = 0, SHARPI_LOAD_MAP = 1,
+            SHARPI_SPLIT_FEWEST = 0, SHARPI_SPLIT_ALL = 1, SHARPI_SPLIT_TENSOR = 2,
             SHARPI_ROW_DEVICE = 1, SHARPI_ROW_PINNED = 2,
             SHARPI_ROW_ANONYMOUS = 3, SHARPI_ROW_MAPPED = 4, SHARPI_ROW_WEIGHTS = 1,
             SHARPI_ROW_KV = 2, SHARPI_ROW_RECURRENT = 3, SHARPI_ROW_CHECKPOINTS = 4,
@@ -394,6 +424,10 @@ namespace LibSharpi
         [DllImport(Library)] public static extern void sharpi_context_destroy(IntPtr context);
         [DllImport(Library)] public static extern int sharpi_device_info(
             IntPtr context, uint index, uint flags, sharpi_device* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_device_find(
+            IntPtr context, byte* device, uint* out_index, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_device_request_init(
+            sharpi_device_request* p, UIntPtr size);
         [DllImport(Library)] public static extern void sharpi_session_params_init(
             sharpi_session_params* p, UIntPtr size);
         [DllImport(Library)] public static extern void sharpi_plan_params_init(
@@ -406,6 +440,9 @@ namespace LibSharpi
             IntPtr plan, sharpi_plan_summary* result, sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_plan_rows(
             IntPtr plan, sharpi_memory_row* rows, uint row_size, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_plan_devices(
+            IntPtr plan, sharpi_plan_device* rows, uint row_size, uint cap, uint* out_n,
             sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_plan_layer(
             IntPtr plan, uint layer, sharpi_layer_info* result, sharpi_error* err);

@@ -112,6 +112,8 @@ void Engine::make_plan(const Settings& settings) {
   }
   sharpi_plan_params params = plan_template(settings);
   params.session = &session;
+  if (!settings.device.empty())
+    check(sharpi_device_find(context_.get(), settings.device.c_str(), &params.device, &err), err);
   sharpi_plan* plan = nullptr;
   check(sharpi_plan_create(context_.get(), settings.model.c_str(), &params, &plan, &err), err);
   plan_.reset(plan);

@@ -103,6 +103,8 @@ const Option kOptions[] = {
     {"gpu-ffn", "N|auto", "FFN blocks on the GPU", LAYERS(gpu_ffn)},
     {"gpu-experts", "N|auto", "layers with all routed experts on the GPU", LAYERS(gpu_experts)},
     {"expert-slots", "N|auto", "slots for single experts on the GPU", LAYERS(expert_slots)},
+    {"device", "NAME", "the GPU to use, by index, id or name, or cpu (as many as it takes)",
+     TEXT(device)},
     {"device-budget", "BYTES", "memory of the GPU to use at most: 800M, 8G, all (all)",
      BYTES(device_budget)},
     {"host-budget", "BYTES", "memory of the host to use at most (all)", BYTES(host_budget)},

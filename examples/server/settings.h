@@ -32,6 +32,7 @@ struct Settings {
   uint32_t capture_window = 32;
   uint32_t checkpoints = 4;
   int32_t gpu_layers = -1, gpu_ffn = -1, gpu_experts = -1, expert_slots = -1, gpu_ends = -1;
+  std::string device;  // as sharpi_device_find() reads it; empty: what the library takes
   uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
   // SHARPI_DRAFT_*; not set: NGRAM where `drafts` asks for some, and MODEL where there is one.
   uint32_t draft = SHARPI_UNSET;

@@ -8,6 +8,7 @@
 #include "api/api_params.h"
 #include "api/backends.h"
 #include "api/gpu_tiers.h"
+#include "plan/device_requests.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -91,6 +92,19 @@ sharpi_status sharpi_device_info(const sharpi_context* context, uint32_t index, 
     device.struct_size = sizeof device;
     SHARPI_TRY(context->p->device_info(index, flags, &device));
     api::write_out(device, out);
+    return Status::ok();
+  });
+}
+
+sharpi_status sharpi_device_find(const sharpi_context* context, const char* device,
+                                 uint32_t* out_index, sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(context, "context"));
+    SHARPI_TRY(api::require(device, "device"));
+    SHARPI_TRY(api::require(out_index, "out_index"));
+    SHARPI_TRY_ASSIGN(const sharpi::DeviceIndex found,
+                      sharpi::find_device(context->p->sizers(), device));
+    *out_index = sharpi::index_of(found);
     return Status::ok();
   });
 }

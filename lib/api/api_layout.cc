@@ -55,7 +55,7 @@ static_assert(offsetof(sharpi_context_params, alloc) == 40);
 static_assert(offsetof(sharpi_context_params, free) == 48);
 static_assert(offsetof(sharpi_context_params, alloc_user_data) == 56);
 
-static_assert(sizeof(sharpi_device) == 224);
+static_assert(sizeof(sharpi_device) == 288);
 static_assert(offsetof(sharpi_device, struct_size) == 0);
 static_assert(offsetof(sharpi_device, tier) == 4);
 static_assert(offsetof(sharpi_device, n_devices) == 8);
@@ -68,6 +68,7 @@ static_assert(offsetof(sharpi_device, isa) == 168);
 static_assert(offsetof(sharpi_device, link_bandwidth) == 200);
 static_assert(offsetof(sharpi_device, held_bytes) == 208);
 static_assert(offsetof(sharpi_device, other_bytes) == 216);
+static_assert(offsetof(sharpi_device, id) == 224);
 
 static_assert(sizeof(sharpi_session_params) == 88);
 static_assert(offsetof(sharpi_session_params, struct_size) == 0);
@@ -92,7 +93,17 @@ static_assert(offsetof(sharpi_session_params, probe) == 72);
 static_assert(offsetof(sharpi_session_params, drafters) == 80);
 static_assert(offsetof(sharpi_session_params, n_draft_vocab) == 84);
 
-static_assert(sizeof(sharpi_plan_params) == 120);
+static_assert(sizeof(sharpi_device_request) == 48);
+static_assert(offsetof(sharpi_device_request, struct_size) == 0);
+static_assert(offsetof(sharpi_device_request, device) == 4);
+static_assert(offsetof(sharpi_device_request, n_layers) == 8);
+static_assert(offsetof(sharpi_device_request, reserved) == 12);
+static_assert(offsetof(sharpi_device_request, budget) == 16);
+static_assert(offsetof(sharpi_device_request, reserve) == 24);
+static_assert(offsetof(sharpi_device_request, rate) == 32);
+static_assert(offsetof(sharpi_device_request, link_rate) == 40);
+
+static_assert(sizeof(sharpi_plan_params) == 136);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_params, n_gpu_layers) == 4);
 static_assert(offsetof(sharpi_plan_params, n_gpu_ffn) == 8);
@@ -116,8 +127,11 @@ static_assert(offsetof(sharpi_plan_params, gpu_ends) == 100);
 static_assert(offsetof(sharpi_plan_params, stream_rows) == 104);
 static_assert(offsetof(sharpi_plan_params, load_mode) == 108);
 static_assert(offsetof(sharpi_plan_params, draft_path) == 112);
+static_assert(offsetof(sharpi_plan_params, devices) == 120);
+static_assert(offsetof(sharpi_plan_params, n_devices) == 128);
+static_assert(offsetof(sharpi_plan_params, split) == 132);
 
-static_assert(sizeof(sharpi_plan_summary) == 280);
+static_assert(sizeof(sharpi_plan_summary) == 288);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_summary, n_ctx) == 4);
 static_assert(offsetof(sharpi_plan_summary, n_layers) == 8);
@@ -167,6 +181,30 @@ static_assert(offsetof(sharpi_plan_summary, host_token_row_bytes) == 248);
 static_assert(offsetof(sharpi_plan_summary, token_seconds) == 256);
 static_assert(offsetof(sharpi_plan_summary, full_token_seconds) == 264);
 static_assert(offsetof(sharpi_plan_summary, capture_bytes) == 272);
+static_assert(offsetof(sharpi_plan_summary, n_devices) == 280);
+static_assert(offsetof(sharpi_plan_summary, split) == 284);
+
+static_assert(sizeof(sharpi_plan_device) == 552);
+static_assert(offsetof(sharpi_plan_device, device) == 0);
+static_assert(offsetof(sharpi_plan_device, tier) == 4);
+static_assert(offsetof(sharpi_plan_device, n_layers) == 8);
+static_assert(offsetof(sharpi_plan_device, n_ffn) == 12);
+static_assert(offsetof(sharpi_plan_device, n_experts) == 16);
+static_assert(offsetof(sharpi_plan_device, n_expert_slots) == 20);
+static_assert(offsetof(sharpi_plan_device, has_embedding) == 24);
+static_assert(offsetof(sharpi_plan_device, has_head) == 28);
+static_assert(offsetof(sharpi_plan_device, budget) == 32);
+static_assert(offsetof(sharpi_plan_device, reserve) == 40);
+static_assert(offsetof(sharpi_plan_device, payload_bytes) == 48);
+static_assert(offsetof(sharpi_plan_device, held_bytes) == 56);
+static_assert(offsetof(sharpi_plan_device, peak_bytes) == 64);
+static_assert(offsetof(sharpi_plan_device, token_bytes) == 72);
+static_assert(offsetof(sharpi_plan_device, token_row_bytes) == 80);
+static_assert(offsetof(sharpi_plan_device, rate) == 88);
+static_assert(offsetof(sharpi_plan_device, link_rate) == 96);
+static_assert(offsetof(sharpi_plan_device, name) == 104);
+static_assert(offsetof(sharpi_plan_device, id) == 232);
+static_assert(offsetof(sharpi_plan_device, refusal) == 296);
 
 static_assert(sizeof(sharpi_memory_row) == 120);
 static_assert(offsetof(sharpi_memory_row, tier) == 0);
@@ -204,7 +242,7 @@ static_assert(offsetof(sharpi_model_summary, stream_rows) == 232);
 static_assert(offsetof(sharpi_model_summary, reserved) == 236);
 static_assert(offsetof(sharpi_model_summary, tokenizer) == 240);
 
-static_assert(sizeof(sharpi_segment_info) == 72);
+static_assert(sizeof(sharpi_segment_info) == 80);
 static_assert(offsetof(sharpi_segment_info, tier) == 0);
 static_assert(offsetof(sharpi_segment_info, list) == 4);
 static_assert(offsetof(sharpi_segment_info, first_layer) == 8);
@@ -219,6 +257,8 @@ static_assert(offsetof(sharpi_segment_info, n_calls) == 40);
 static_assert(offsetof(sharpi_segment_info, n_rows) == 48);
 static_assert(offsetof(sharpi_segment_info, streamed_bytes) == 56);
 static_assert(offsetof(sharpi_segment_info, seconds) == 64);
+static_assert(offsetof(sharpi_segment_info, device) == 72);
+static_assert(offsetof(sharpi_segment_info, reserved) == 76);
 
 static_assert(sizeof(sharpi_text_stream) == 8);
 static_assert(offsetof(sharpi_text_stream, n_held) == 0);
@@ -370,7 +410,7 @@ static_assert(offsetof(sharpi_draft_stats, n_accepted) == 24);
 static_assert(offsetof(sharpi_draft_stats, draft_seconds) == 32);
 static_assert(offsetof(sharpi_draft_stats, verify_seconds) == 40);
 
-static_assert(sizeof(sharpi_layer_info) == 48);
+static_assert(sizeof(sharpi_layer_info) == 60);
 static_assert(offsetof(sharpi_layer_info, struct_size) == 0);
 static_assert(offsetof(sharpi_layer_info, mixer) == 4);
 static_assert(offsetof(sharpi_layer_info, tier) == 8);
@@ -383,6 +423,9 @@ static_assert(offsetof(sharpi_layer_info, n_kv_heads) == 32);
 static_assert(offsetof(sharpi_layer_info, head_dim) == 36);
 static_assert(offsetof(sharpi_layer_info, ffn_tier) == 40);
 static_assert(offsetof(sharpi_layer_info, experts_tier) == 44);
+static_assert(offsetof(sharpi_layer_info, device) == 48);
+static_assert(offsetof(sharpi_layer_info, ffn_device) == 52);
+static_assert(offsetof(sharpi_layer_info, experts_device) == 56);
 
 static_assert(sizeof(sharpi_compact_params) == 80);
 static_assert(offsetof(sharpi_compact_params, struct_size) == 0);

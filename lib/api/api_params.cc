@@ -14,6 +14,7 @@ namespace {
 
 constexpr StructInfo kContext{"sharpi_context_params", 64, sizeof(sharpi_context_params)};
 constexpr StructInfo kSession{"sharpi_session_params", 88, sizeof(sharpi_session_params)};
+constexpr StructInfo kDeviceRequest{"sharpi_device_request", 48, sizeof(sharpi_device_request)};
 constexpr StructInfo kPlan{"sharpi_plan_params", 112, sizeof(sharpi_plan_params)};
 constexpr StructInfo kPrefill{"sharpi_prefill_params", 32, sizeof(sharpi_prefill_params)};
 constexpr StructInfo kSampler{"sharpi_sampler_params", 56, sizeof(sharpi_sampler_params)};
@@ -77,6 +78,16 @@ sharpi_session_params default_session_params() noexcept {
   return p;
 }
 
+sharpi_device_request default_device_request() noexcept {
+  sharpi_device_request d{};
+  d.struct_size = sizeof d;
+  d.device = SHARPI_UNSET;
+  d.n_layers = -1;
+  d.budget = SHARPI_ALL_FREE;
+  d.reserve = SHARPI_RESERVE_AUTO;
+  return d;
+}
+
 sharpi_plan_params default_plan_params() noexcept {
   sharpi_plan_params p{};
   p.struct_size = sizeof p;
@@ -135,12 +146,39 @@ Status read_params(const sharpi_session_params* in, sharpi_session_params* out) 
   return check_params(*out);
 }
 
+namespace {
+
+/// The caller's array, whose elements are as large as its header has them.
+Status read_devices(const sharpi_plan_params& p, std::vector<sharpi_device_request>* out) {
+  const auto* at = reinterpret_cast<const unsigned char*>(p.devices);
+  uint32_t stride = 0;
+  for (uint32_t i = 0; i < p.n_devices; ++i, at += stride) {
+    sharpi_device_request d = default_device_request();
+    SHARPI_TRY(adopt_struct(kDeviceRequest, at, &d));
+    uint32_t given = 0;
+    std::memcpy(&given, at, sizeof given);
+    if (i != 0 && given != stride) {
+      return Status::error(Code::kInvalidArgument,
+                           "devices has elements of %u and of %u bytes; all are of one size",
+                           stride, given);
+    }
+    stride = given;
+    SHARPI_TRY(check_params(d));
+    out->push_back(d);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
 Status read_params(const sharpi_plan_params* in, PlanRequest* out) {
   out->params = default_plan_params();
   if (in != nullptr) SHARPI_TRY(adopt_struct(kPlan, in, &out->params));
   SHARPI_TRY(check_params(out->params));
   SHARPI_TRY(read_params(out->params.session, &out->session));
   out->params.session = &out->session;
+  SHARPI_TRY(read_devices(out->params, &out->devices));
+  out->params.devices = out->devices.data();
   return Status::ok();
 }
 
@@ -178,6 +216,10 @@ void sharpi_context_params_init(sharpi_context_params* p, size_t size) SHARPI_NO
 void sharpi_session_params_init(sharpi_session_params* p, size_t size) SHARPI_NOEXCEPT {
   const auto defaults = sharpi::api::default_session_params();
   init_struct(sharpi::api::kSession, &defaults, p, size);
+}
+void sharpi_device_request_init(sharpi_device_request* p, size_t size) SHARPI_NOEXCEPT {
+  const auto defaults = sharpi::api::default_device_request();
+  init_struct(sharpi::api::kDeviceRequest, &defaults, p, size);
 }
 void sharpi_plan_params_init(sharpi_plan_params* p, size_t size) SHARPI_NOEXCEPT {
   const auto defaults = sharpi::api::default_plan_params();

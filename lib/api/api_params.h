@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "sharpi.h"
@@ -29,14 +30,17 @@ void init_struct(const StructInfo& info, const void* defaults, void* out, size_t
 
 sharpi_context_params default_context_params() noexcept;
 sharpi_session_params default_session_params() noexcept;
+sharpi_device_request default_device_request() noexcept;
 sharpi_plan_params default_plan_params() noexcept;
 sharpi_prefill_params default_prefill_params() noexcept;
 sharpi_compact_params default_compact_params() noexcept;
 
-/// A plan's parameters with their session template beside them; `params.session` points into it.
+/// A plan's parameters with their session template and list of devices beside them, which
+/// `params.session` and `params.devices` point to.
 struct PlanRequest {
   sharpi_plan_params params;
   sharpi_session_params session;
+  std::vector<sharpi_device_request> devices;
   PlanRequest() = default;
   PlanRequest(const PlanRequest&) = delete;
   PlanRequest& operator=(const PlanRequest&) = delete;
@@ -45,6 +49,7 @@ struct PlanRequest {
 /// The range of every field; kInvalidArgument names field, value and range. Pre: complete.
 Status check_params(const sharpi_context_params& p);
 Status check_params(const sharpi_session_params& p);
+Status check_params(const sharpi_device_request& p);
 Status check_params(const sharpi_plan_params& p);  // without the session template
 Status check_params(const sharpi_prefill_params& p);
 Status check_params(const sharpi_compact_params& p);

@@ -77,6 +77,17 @@ sharpi_status sharpi_plan_rows(const sharpi_plan* plan, sharpi_memory_row* rows,
   });
 }
 
+sharpi_status sharpi_plan_devices(const sharpi_plan* plan, sharpi_plan_device* rows,
+                                  uint32_t row_size, uint32_t cap, uint32_t* out_n,
+                                  sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::guard(err, [&]() -> Status {
+    SHARPI_TRY(api::require(plan, "plan"));
+    const std::vector<sharpi_plan_device> devices = plan->p->device_rows();
+    return api::copy_structs(std::span<const sharpi_plan_device>(devices), "sharpi_plan_device",
+                             rows, row_size, cap, out_n);
+  });
+}
+
 sharpi_status sharpi_plan_layer(const sharpi_plan* plan, uint32_t layer, sharpi_layer_info* out,
                                 sharpi_error* err) SHARPI_NOEXCEPT {
   return api::guard(err, [&]() -> Status {

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "kv/codec.h"
 #include "kv/policy.h"
+#include "plan/devices.h"
 
 namespace sharpi::api {
 namespace {
@@ -193,6 +194,20 @@ Status check_params(const sharpi_session_params& p) {
   return require_array(p.probe, p.n_probe, "probe");
 }
 
+Status check_params(const sharpi_device_request& p) {
+  if (p.device == SHARPI_UNSET) {
+    return Status::error(Code::kInvalidArgument,
+                         "a device of the list of devices is UNSET; name one by its index");
+  }
+  SHARPI_TRY(in_range("n_layers", p.n_layers, -1, INT32_MAX));
+  SHARPI_TRY(is_reserved("reserved", p.reserved));
+  SHARPI_TRY(is_rate("rate", p.rate));
+  SHARPI_TRY(is_rate("link_rate", p.link_rate));
+  if (p.device != 0 || p.link_rate == 0) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "link_rate of device 0 is %g, but the host has no link", p.link_rate);
+}
+
 Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(in_range("n_gpu_layers", p.n_gpu_layers, -1, INT32_MAX));
   SHARPI_TRY(in_range("n_gpu_ffn", p.n_gpu_ffn, -1, INT32_MAX));
@@ -212,6 +227,10 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(is_rate("pcie_rate", p.pcie_rate));
   SHARPI_TRY(is_rate("host_rate", p.host_rate));
   SHARPI_TRY(in_range_or("stream_rows", p.stream_rows, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range("n_devices", p.n_devices, 0, kMaxDevices));
+  SHARPI_TRY(require_array(p.devices, p.n_devices, "devices"));
+  SHARPI_TRY(one_of("split", p.split, SHARPI_SPLIT_FEWEST, SHARPI_SPLIT_TENSOR,
+                    "0 (FEWEST), 1 (ALL), 2 (TENSOR)"));
   return one_of("load_mode", p.load_mode, SHARPI_LOAD_COPY, SHARPI_LOAD_MAP, "0 (COPY), 1 (MAP)");
 }
 

@@ -10,17 +10,11 @@
 namespace sharpi::api {
 namespace {
 
-bool takes_from(const MemoryRow& row, TierId tier) {
-  if (row.kind == SHARPI_ROW_DEVICE) return row.tier == static_cast<uint32_t>(tier);
-  const bool in_host = row.kind == SHARPI_ROW_PINNED || row.kind == SHARPI_ROW_ANONYMOUS;
-  return in_host && is_host(tier);
-}
-
 Status check_free(const std::vector<MemoryRow>& rows, const TierSizer& sizer) {
   uint64_t total = 0;
   const MemoryRow* largest = nullptr;
   for (const MemoryRow& row : rows) {
-    if (!takes_from(row, sizer.tier())) continue;
+    if (!is_of(row, sizer.device())) continue;
     total += row.held_bytes;
     if (largest == nullptr || row.held_bytes > largest->held_bytes) largest = &row;
   }
@@ -44,7 +38,8 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   plan->spec = base.spec;
   plan->draft_spec = base.draft_spec;
   plan->placement = base.placement;
-  plan->device = base.device;
+  plan->devices = base.devices;
+  for (PlanDevice& d : plan->devices) d.rate = d.link_rate = 0;  // a session's plan has no times
   plan->model = base.model;
   plan->model.n_sessions = 1;
   plan->session = shape;
@@ -53,7 +48,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   const auto sizers = model.context().sizers();
   for (const TierSizer* sizer : sizers) {
     if (!base.uses(*sizer)) continue;
-    auto rows = sizer->session_rows(*base.spec, base.placement, plan->model, shape);
+    auto rows = plan->session_rows(*sizer, shape);
     plan->rows.insert(plan->rows.end(), rows.begin(), rows.end());
   }
   const auto mtp = mtp_session_rows(sizers, base, shape);

@@ -23,6 +23,7 @@ class CpuBackend final : public Backend, public TierSizer {
   uint64_t free_bytes() const override { return host_free_bytes(); }
   uint64_t total_bytes() const override { return host_total_bytes(); }
   std::string device_name() const override { return host_cpu_name(); }
+  std::string device_id() const override { return "cpu"; }
 
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
@@ -55,6 +56,7 @@ class CpuBackend final : public Backend, public TierSizer {
     out->free_bytes = free_bytes();
     std::snprintf(out->name, sizeof out->name, "%s", device_name().c_str());
     std::snprintf(out->isa, sizeof out->isa, "%s", isa_name(kernels_.isa));
+    std::snprintf(out->id, sizeof out->id, "%s", device_id().c_str());
     out->bandwidth = 0;
     if ((flags & SHARPI_DEVICE_MEASURE) != 0) {
       SHARPI_TRY_ASSIGN(out->bandwidth, measure_read_bandwidth(*pool_));

@@ -71,8 +71,8 @@ Status check_weights(const ModelSpec& spec, const Placement& placement) {
   const auto check = [&](const TensorRef& w) {
     if (status.is_ok()) status = check_data(w);
   };
-  each_block(spec, placement, [&](const Block& block, TierId tier) {
-    if (tier != TierId::kCpu) return;
+  each_block(spec, placement, [&](const Block& block, DeviceIndex device) {
+    if (device != DeviceIndex::kHost) return;
     for (const TensorRef& w : block_tensors(spec, block)) check(w);
     if (block.kind == BlockKind::kEmbedding) check(spec.ple_embd);
     // Rows that another tier sends come without their norm (ExpertBlocks::norm_request()).
@@ -108,7 +108,7 @@ Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPoo
                                                    const LoadProgress& progress) {
   SHARPI_TRY(check_weights(*plan->spec, plan->placement));
   std::unique_ptr<CpuModel> m(new CpuModel(meter, pool, kernels, plan));
-  if (plan->placement.uses(TierId::kCpu) && !plan->model.copy_weights) {
+  if (plan->placement.uses(DeviceIndex::kHost) && !plan->model.copy_weights) {
     SHARPI_TRY(page_in(*plan->spec, plan->placement, progress));
   }
   return m;
@@ -117,7 +117,8 @@ Result<std::unique_ptr<CpuModel>> CpuModel::create(MemoryMeter* meter, ThreadPoo
 uint32_t CpuModel::format_of(const SessionShape& shape) {
   std::vector<KvDtypePair> here;
   for (uint32_t l = 0; l < spec().n_layers(); ++l) {
-    const bool stores = plan_->placement.mixer[l] == TierId::kCpu && spec().layers[l].owns_kv();
+    const bool stores =
+        plan_->placement.mixer[l] == DeviceIndex::kHost && spec().layers[l].owns_kv();
     if (stores) here.push_back(shape.dtypes[l]);
   }
   const auto same = [&](const std::vector<KvDtypePair>& other) {
@@ -133,7 +134,7 @@ uint32_t CpuModel::format_of(const SessionShape& shape) {
 
 Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape& shape) {
   SHARPI_TRY(check_chunk_rows(
-      make_tier_kv_layout(spec(), plan_->placement, TierId::kCpu, plan_->model, shape)
+      make_tier_kv_layout(spec(), plan_->placement, DeviceIndex::kHost, plan_->model, shape)
           .chunk_slot_bytes,
       workspace_layout_.chunk_slot_bytes));
   SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s,

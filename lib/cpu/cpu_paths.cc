@@ -23,8 +23,8 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
   const KernelSet& kernels = *config.kernels;
   const Matmul probe(config, &pool, nullptr, 0);
   const uint32_t most = plan.model.max_rows();
-  each_block(spec, plan.placement, [&](const Block& block, TierId tier) {
-    if (tier != TierId::kCpu) return;
+  each_block(spec, plan.placement, [&](const Block& block, DeviceIndex device) {
+    if (device != DeviceIndex::kHost) return;
     for (const TensorRef& w : block_products(spec, block)) {
       const GgmlType type = w.tensor->type;
       out.add(ggml_traits(type).name, probe.path(type, 1, false), probe.path(type, most, false));

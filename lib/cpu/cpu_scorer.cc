@@ -41,7 +41,7 @@ Widest widest(const ModelSpec& spec, const Placement& placement) {
   Widest w;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (layer.attends_to_all() == nullptr || placement.mixer[l] != TierId::kCpu) continue;
+    if (layer.attends_to_all() == nullptr || placement.mixer[l] != DeviceIndex::kHost) continue;
     const AttentionSpec& a = layer.attention;
     w.kv_heads = std::max(w.kv_heads, a.n_kv_heads);
     w.heads = std::max(w.heads, a.n_heads);

@@ -32,7 +32,7 @@ MemoryRow session_row(uint32_t purpose, const char* label, uint64_t bytes, uint3
 }
 
 uint64_t logit_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model) {
-  if (placement.head != TierId::kCpu) return 0;
+  if (placement.head != DeviceIndex::kHost) return 0;
   return uint64_t{model.max_logit_rows} * spec.n_vocab * sizeof(float);
 }
 
@@ -61,22 +61,22 @@ void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_re
 std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placement& placement,
                                              const ModelShape& model, const SessionShape& session) {
   std::vector<MemoryRow> rows;
-  const KvLayout layout = make_tier_kv_layout(spec, placement, TierId::kCpu, model, session);
+  const KvLayout layout = make_tier_kv_layout(spec, placement, DeviceIndex::kHost, model, session);
   for (const KvGroup& g : layout.groups) {
     rows.push_back(kv_row(g, g.capacity, group_held_bytes(g, g.capacity)));
   }
-  const StateLayout state = make_state_layout(spec, placement, TierId::kCpu);
-  const QueryLayout queries = make_query_layout(spec, placement, TierId::kCpu);
+  const StateLayout state = make_state_layout(spec, placement, DeviceIndex::kHost);
+  const QueryLayout queries = make_query_layout(spec, placement, DeviceIndex::kHost);
   push_fixed_rows(&rows, 2 * state.bytes, static_cast<uint32_t>(state.layers.size()),
                   session.n_checkpoints * state.bytes, logit_bytes(spec, placement, model),
                   queries.ring_bytes(session), queries.bytes(score_queries(session)),
-                  make_draft_layout(spec, placement, TierId::kCpu, session.n_draft).bytes());
+                  make_draft_layout(spec, placement, DeviceIndex::kHost, session.n_draft).bytes());
   return rows;
 }
 
 CpuSession::CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan,
                        const SessionShape& shape, const StateReplay* replay)
-    : StoredSession(TierId::kCpu, std::move(plan), shape), meter_(meter), replay_(replay) {
+    : StoredSession(DeviceIndex::kHost, std::move(plan), shape), meter_(meter), replay_(replay) {
   staged_.reserve(plan_->spec->layers.size());
 }
 

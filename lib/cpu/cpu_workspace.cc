@@ -68,7 +68,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
   if (spec.pair) take(&w.wide_in, 2 * uint64_t{spec.n_embd});
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (placement.mixer[l] == TierId::kCpu) {
+    if (placement.mixer[l] == DeviceIndex::kHost) {
       switch (layer.mixer) {
         case MixerKind::kAttention:
           add_attention(&w, layer.attention);
@@ -78,7 +78,8 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
           break;
       }
     }
-    add_ffn(&w, layer.ffn, placement.ffn[l] == TierId::kCpu, placement.experts[l] == TierId::kCpu);
+    add_ffn(&w, layer.ffn, placement.ffn[l] == DeviceIndex::kHost,
+            placement.experts[l] == DeviceIndex::kHost);
     if (layer.ple_gate) take(&w.wide_in, spec.d_ple);
   }
   if (w.half_rot == 0) return w;
@@ -116,7 +117,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                       const ModelShape& model, const SessionShape& session,
                                       const MatmulConfig& matmul, uint32_t n_threads) {
   WorkspaceLayout out;
-  if (!placement.uses(TierId::kCpu)) return out;
+  if (!placement.uses(DeviceIndex::kHost)) return out;
   const Widths w = measure(spec, placement);
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
@@ -141,11 +142,11 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add_floats(Buf::kCos, n_tables * rows * w.half_rot);
   out.add_floats(Buf::kSin, n_tables * rows * w.half_rot);
 
-  const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCpu, model, session);
+  const KvLayout kv = make_tier_kv_layout(spec, placement, DeviceIndex::kHost, model, session);
   out.chunk_slot_bytes = kv.chunk_slot_bytes;
   out.chunk_blocks = static_cast<uint32_t>(div_up(rows, kKvBlockSlots)) + model.max_batch;
   out.add(Buf::kKvChunk, out.chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
-  out.add_floats(Buf::kLogits, placement.head == TierId::kCpu && model.max_batch > 1
+  out.add_floats(Buf::kLogits, placement.head == DeviceIndex::kHost && model.max_batch > 1
                                    ? uint64_t{model.head_rows()} * spec.n_vocab
                                    : 0);
   const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);

@@ -196,7 +196,7 @@ Calls::Rows Calls::rows_of(const Segment& segment, const Submission& rows,
   r.out = rows.hidden_out;
   r.drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
                           [](const SequenceRows& q) { return q.drafted; });
-  if (m_.plan->placement.head == TierId::kCuda) fill_head_rows(rows, ws, &r);
+  if (m_.plan->placement.head == DeviceIndex::kHere) fill_head_rows(rows, ws, &r);
   r.step = is_step(segment, rows, r, ws);
   return r;
 }
@@ -220,7 +220,7 @@ bool Calls::is_step(const Segment& segment, const Submission& rows, const Rows& 
 /// remembered by the host.
 bool Calls::records_drafts(const Segment& segment) const {
   const auto here = std::count_if(m_.segments.begin(), m_.segments.end(),
-                                  [](const Segment& s) { return s.tier == TierId::kCuda; });
+                                  [](const Segment& s) { return s.device == DeviceIndex::kHere; });
   return !m_.asks_for_experts(segment) && (here == 1 || !m_.spec().has_window());
 }
 
@@ -404,7 +404,7 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const 
     t.rows[r] = BatchRow{};
   }
   for (const Segment& segment : m_.segments) {
-    if (segment.tier != TierId::kCuda || (drafted && !records_drafts(segment))) continue;
+    if (segment.device != DeviceIndex::kHere || (drafted && !records_drafts(segment))) continue;
     const bool starts = segment.index == 0 && !m_.spec().pair;
     const bool ends = segment.index + 1 == m_.segments.size();
     Rows r;

@@ -210,7 +210,7 @@ void Fuser::mixer_out(const TensorRef& w) {
   const LayerSpec& l = layer();
   const bool chained = chain_waits() || hidden_ != Buf::kX;
   // The layer's block must follow here: what waits for it would else never be launched.
-  const bool ffn_here = facts_.placement->ffn[layer_] == TierId::kCuda;
+  const bool ffn_here = facts_.placement->ffn[layer_] == DeviceIndex::kHere;
   if (!facts_.fuses || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || !ffn_here ||
       parts_experts(layer_))
     return project_back(Buf::kMix, w, l.mixer_post_norm, 1.0f);

@@ -60,9 +60,9 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   SHARPI_TRY(m->kernels->prepare());
   m->workspace_layout =
       make_workspace_layout(*p.spec, p.placement, p.model, p.session, *m->kernels);
-  m->query_layout = make_query_layout(*p.spec, p.placement, TierId::kCuda);
-  m->state_layout = make_state_layout(*p.spec, p.placement, TierId::kCuda);
-  m->draft_layout = make_draft_layout(*p.spec, p.placement, TierId::kCuda, p.session.n_draft);
+  m->query_layout = make_query_layout(*p.spec, p.placement, DeviceIndex::kHere);
+  m->state_layout = make_state_layout(*p.spec, p.placement, DeviceIndex::kHere);
+  m->draft_layout = make_draft_layout(*p.spec, p.placement, DeviceIndex::kHere, p.session.n_draft);
   m->segments = make_segments(*p.spec, p.placement);
   SHARPI_TRY_ASSIGN(m->stream, m->device->create_queue());
   SHARPI_TRY_ASSIGN(
@@ -96,7 +96,7 @@ Status LoadedModel::upload_ropes() {
 
 uint32_t LoadedModel::format_of(const SessionShape& shape) {
   KvFormat f = make_format(
-      spec(), make_tier_kv_layout(spec(), plan->placement, TierId::kCuda, plan->model, shape));
+      spec(), make_tier_kv_layout(spec(), plan->placement, DeviceIndex::kHere, plan->model, shape));
   const std::lock_guard<std::mutex> lock(formats_mutex_);
   for (uint32_t i = 0; i < formats_.size(); ++i) {
     if (same_format(*formats_[i], f)) return i;

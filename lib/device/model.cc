@@ -24,7 +24,7 @@ std::vector<MemoryRow> rope_rows(const ModelSpec& spec, const Device& device) {
 /// not mapped, a copy of it is among the host's weights.
 std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placement,
                                   const ModelShape& model, const Device& device) {
-  if (spec.d_ple == 0 || !placement.uses(TierId::kCuda) || model.copy_weights) return {};
+  if (spec.d_ple == 0 || !placement.uses(DeviceIndex::kHere) || model.copy_weights) return {};
   const uint64_t n = spec.ple_embd.bytes();
   return {make_row(TierId::kCuda, device.index(), SHARPI_ROW_WEIGHTS, SHARPI_ROW_MAPPED,
                    "per-layer embeddings", n, n)};
@@ -70,9 +70,9 @@ Result<std::unique_ptr<DeviceModel>> DeviceModel::create(std::shared_ptr<Device>
 }
 
 Result<std::unique_ptr<TierSession>> DeviceModel::create_session(const SessionShape& shape) {
-  const uint64_t slot_bytes =
-      make_tier_kv_layout(m_->spec(), m_->plan->placement, TierId::kCuda, m_->plan->model, shape)
-          .chunk_slot_bytes;
+  const uint64_t slot_bytes = make_tier_kv_layout(m_->spec(), m_->plan->placement,
+                                                  DeviceIndex::kHere, m_->plan->model, shape)
+                                  .chunk_slot_bytes;
   SHARPI_TRY(check_chunk_rows(slot_bytes, m_->workspace_layout.chunk_slot_bytes));
   SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceSession> s, DeviceSession::create(*m_, shape));
   s->format_index = m_->format_of(shape);

@@ -22,7 +22,7 @@ Epilogue gated(const FfnSpec& f) {
 }
 
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement) {
-  return placement.head == TierId::kCuda && (placement.mtp || spec.pair);
+  return placement.head == DeviceIndex::kHere && (placement.mtp || spec.pair);
 }
 
 PassFacts step_facts(const ModelSpec& spec, const Placement& placement, bool deterministic,

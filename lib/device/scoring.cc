@@ -19,7 +19,7 @@ std::vector<DeviceScoreScratch::Layer> own_layers(const ModelSpec& spec, const P
   uint32_t n_lists = 0;
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (layer.attends_to_all() == nullptr || placement.mixer[l] != TierId::kCuda) continue;
+    if (layer.attends_to_all() == nullptr || placement.mixer[l] != DeviceIndex::kHere) continue;
     w->kv_heads = std::max(w->kv_heads, layer.attention.n_kv_heads);
     w->heads = std::max(w->heads, layer.attention.n_heads);
     w->dim = std::max(w->dim, layer.attention.head_dim);

@@ -60,13 +60,13 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   // An MTP block of a bounded session drops rows and scores none.
   const bool moves = score_queries(session) != 0 || session.kv_budget != 0;
   if (moves) b.moves = move_list_bytes(layout);
-  const StateLayout state = make_state_layout(spec, placement, TierId::kCuda);
-  const QueryLayout queries = make_query_layout(spec, placement, TierId::kCuda);
+  const StateLayout state = make_state_layout(spec, placement, DeviceIndex::kHere);
+  const QueryLayout queries = make_query_layout(spec, placement, DeviceIndex::kHere);
   b.n_recurrent = static_cast<uint32_t>(state.layers.size());
   b.state = 2 * state.bytes;
-  b.drafts = make_draft_layout(spec, placement, TierId::kCuda, session.n_draft).copies_bytes();
+  b.drafts = make_draft_layout(spec, placement, DeviceIndex::kHere, session.n_draft).copies_bytes();
   b.checkpoints = session.n_checkpoints * state.bytes;
-  if (placement.head == TierId::kCuda) {
+  if (placement.head == DeviceIndex::kHere) {
     b.logits_host = uint64_t{spec.n_vocab} * sizeof(float);
     b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
     b.best = best_bytes(device.kernels(), spec.n_vocab, session.n_draft + 1);
@@ -96,7 +96,7 @@ std::vector<MemoryRow> DeviceSession::plan_rows(const Device& device, const Mode
                                                 const SessionShape& session) {
   std::vector<MemoryRow> out;
   RowList rows(device, &out);
-  const KvLayout layout = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
+  const KvLayout layout = make_tier_kv_layout(spec, placement, DeviceIndex::kHere, model, session);
   for (const KvGroup& g : layout.groups) {
     rows.kv(
         g, g.capacity,
@@ -107,7 +107,7 @@ std::vector<MemoryRow> DeviceSession::plan_rows(const Device& device, const Mode
 }
 
 DeviceSession::DeviceSession(const LoadedModel& model, const SessionShape& shape)
-    : StoredSession(TierId::kCuda, model.plan, shape),
+    : StoredSession(DeviceIndex::kHere, model.plan, shape),
       model_(model),
       device_(model.device.get()),
       stream_(model.stream.get()),

@@ -63,13 +63,13 @@ WeightPlan make_weight_plan(const DeviceKernels& kernels, const ModelSpec& spec,
                             const Placement& placement) {
   WeightPlan plan;
   PlanBuilder b(kernels, spec, &plan);
-  if (spec.d_ple != 0 && placement.uses(TierId::kCuda)) {
+  if (spec.d_ple != 0 && placement.uses(DeviceIndex::kHere)) {
     // Layers here make their per-layer inputs of the embedded rows, wherever those come from.
     b.add(spec.ple_model_proj, WeightPart::kEmbedding);
     b.add(spec.ple_proj_norm, WeightPart::kEmbedding);
   }
-  each_block(spec, placement, [&](const Block& block, TierId tier) {
-    if (tier != TierId::kCuda) return;
+  each_block(spec, placement, [&](const Block& block, DeviceIndex device) {
+    if (device != DeviceIndex::kHere) return;
     for (const TensorRef& t : block_tensors(spec, block)) b.add(t, part_of(block.kind));
   });
   return plan;

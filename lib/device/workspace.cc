@@ -64,7 +64,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
   take(&w.widest_out, uint64_t{spec.n_embd});
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (placement.mixer[l] == TierId::kCuda) {
+    if (placement.mixer[l] == DeviceIndex::kHere) {
       switch (layer.mixer) {
         case MixerKind::kAttention:
           add_attention(&w, layer.attention);
@@ -74,7 +74,7 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
           break;
       }
     }
-    if (placement.ffn[l] == TierId::kCuda) add_ffn(&w, layer.ffn);
+    if (placement.ffn[l] == DeviceIndex::kHere) add_ffn(&w, layer.ffn);
     w.parts_experts = w.parts_experts || home.parts_experts(spec, l);
     if (layer.ple_gate) take(&w.widest_in, uint64_t{spec.d_ple});
   }
@@ -117,20 +117,20 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                       const ModelShape& model, const SessionShape& session,
                                       const PassKernels& kernels) {
   WorkspaceLayout out;
-  if (!placement.uses(TierId::kCuda)) return out;
+  if (!placement.uses(DeviceIndex::kHere)) return out;
   const Widths w = measure(spec, streamed_placement(spec, placement, model), placement,
                            kernels.max_sorted_experts());
   const uint32_t rows = model.max_rows();
   const uint64_t e = spec.n_embd;
-  const KvLayout kv = make_tier_kv_layout(spec, placement, TierId::kCuda, model, session);
+  const KvLayout kv = make_tier_kv_layout(spec, placement, DeviceIndex::kHere, model, session);
   // An entry for each layer that owns rows: layers of one group may hold different counts.
   const auto n_groups = std::count_if(kv.group_of_layer.begin(), kv.group_of_layer.end(),
                                       [](int32_t g) { return g >= 0; });
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
-  const uint32_t head_rows = placement.head == TierId::kCuda ? out.table.max_head_rows : 0;
+  const uint32_t head_rows = placement.head == DeviceIndex::kHere ? out.table.max_head_rows : 0;
   const PassScratch own = kernels.scratch(spec, model, w, rows, head_rows);
   out.max_rows = rows;
-  const bool hands_over = placement.uses(TierId::kCpu) || device::keeps_hidden(spec, placement);
+  const bool hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
   const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
   out.handover_bytes = hands_over ? handed * rows * e * sizeof(float) : 0;
   out.n_half = w.n_half;

@@ -5,9 +5,11 @@
 // Thread rule: an allowance serialises itself; a share has one owner (the session).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -15,13 +17,31 @@
 
 namespace sharpi {
 
-/// Bytes of a GPU, and of the host (anonymous and pinned).
-struct HeldBytes {
-  uint64_t device = 0, host = 0;
-  /// The memory that a tier's rows are in.
-  uint64_t& of_tier(TierId tier) { return is_host(tier) ? host : device; }
-  /// The bytes that the rows of one session hold.
+/// Bytes of each device's memory; the host's are anonymous and pinned ones.
+class HeldBytes {
+ public:
+  /// The bytes that rows hold.
   static HeldBytes of(const std::vector<MemoryRow>& rows);
+  static HeldBytes of_host(uint64_t bytes) {
+    HeldBytes b;
+    b.at(DeviceIndex::kHost) = bytes;
+    return b;
+  }
+  uint64_t& at(DeviceIndex device) { return bytes_[index_of(device)]; }
+  uint64_t at(DeviceIndex device) const { return bytes_[index_of(device)]; }
+  HeldBytes& operator+=(const HeldBytes& more) {
+    for (size_t d = 0; d < bytes_.size(); ++d) bytes_[d] += more.bytes_[d];
+    return *this;
+  }
+  HeldBytes& operator-=(const HeldBytes& less) {
+    for (size_t d = 0; d < bytes_.size(); ++d) bytes_[d] -= less.bytes_[d];
+    return *this;
+  }
+  friend HeldBytes operator+(HeldBytes a, const HeldBytes& b) { return a += b; }
+  friend HeldBytes operator-(HeldBytes a, const HeldBytes& b) { return a -= b; }
+
+ private:
+  std::array<uint64_t, kMaxDevices> bytes_{};
 };
 
 class Allowance {
@@ -38,8 +58,13 @@ class Allowance {
   friend class Share;
   Status take(const HeldBytes& more);
   Status check_locked(const HeldBytes& more) const;
-  HeldBytes limits_;  // SHARPI_ALL_FREE = the driver and the system say what is there
-  HeldBytes held_;    // the model's and its sessions'
+  struct Limit {
+    DeviceIndex device;
+    uint64_t bytes;  // SHARPI_ALL_FREE = the driver and the system say what is there
+    std::string name;
+  };
+  std::vector<Limit> limits_;
+  HeldBytes held_;  // the model's and its sessions'
   mutable std::mutex mutex_;
 };
 
@@ -55,14 +80,9 @@ class Share {
   /// goes back.
   void settle(const HeldBytes& now) noexcept;
   /// So many bytes go back.
-  void give(const HeldBytes& less) noexcept {
-    settle({held_.device - less.device, held_.host - less.host});
-  }
+  void give(const HeldBytes& less) noexcept { settle(held_ - less); }
   /// Bytes that are no longer this session's alone: whoever holds them last gives them back.
-  void lend(const HeldBytes& bytes) noexcept {
-    held_.device -= bytes.device;
-    held_.host -= bytes.host;
-  }
+  void lend(const HeldBytes& bytes) noexcept { held_ -= bytes; }
   const HeldBytes& held() const { return held_; }
 
  private:
@@ -79,8 +99,7 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
   Status take(const HeldBytes& more) {
     SHARPI_TRY(of_.take(more));
-    held_.device += more.device;
-    held_.host += more.host;
+    held_ += more;
     return Status::ok();
   }
   /// What was taken stays the session's.

@@ -84,7 +84,7 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
   }
   HeldBytes staging;
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
-    staging.of_tier(core_.model->tier_ids()[t]) += core_.tiers[t]->store().stage_bytes(by_tier[t]);
+    staging.at(core_.model->devices()[t]) += core_.tiers[t]->store().stage_bytes(by_tier[t]);
   }
   Lease lease(core_.share);
   SHARPI_TRY(lease.take(staging));

@@ -18,6 +18,12 @@ Result<std::shared_ptr<Context>> Context::create(const sharpi_context_params& pa
   options.log = [raw](sharpi_log_level level, const std::string& text) { raw->log(level, text); };
   options.why_no_device = &c->why_no_device_;
   SHARPI_TRY_ASSIGN(c->backends_, factory(options));
+  if (c->backends_.size() > kMaxDevices) {
+    c->log(SHARPI_LOG_WARN, "this machine has " + std::to_string(c->backends_.size()) +
+                                " devices; those behind the first " + std::to_string(kMaxDevices) +
+                                " are left out");
+    c->backends_.resize(kMaxDevices);
+  }
   c->rates_.resize(c->backends_.size());
   log_devices(*c);
   return c;

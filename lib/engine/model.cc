@@ -32,8 +32,8 @@ bool same_formats(std::span<TierSession* const> a, std::span<TierSession* const>
 /// Memory that was free at planning may be gone: said before anything is taken.
 Status check_memory(const Context& context, const Plan& plan) {
   for (const TierSizer* sizer : context.sizers()) {
-    if (!is_host(sizer->tier()) && !plan.uses(*sizer)) continue;
-    const uint64_t need = model_bytes(plan.rows, sizer->tier()), free = sizer->free_bytes();
+    if (!is_host(sizer->device()) && !plan.uses(*sizer)) continue;
+    const uint64_t need = model_bytes(plan.rows, sizer->device()), free = sizer->free_bytes();
     if (need <= free) continue;
     const uint64_t copies = is_host(sizer->tier()) ? host_shares(plan).weights : 0;
     const std::string instead = copies == 0
@@ -75,11 +75,12 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   m->plan_ = plan;
   m->allowance_ = std::make_shared<Allowance>(*plan);
   for (const auto& backend : m->context_->backends()) {
-    const TierId id = backend->sizer().tier();
+    const DeviceIndex device = backend->sizer().device();
     if (!plan->uses(backend->sizer())) continue;
-    SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> tier, backend->load(plan, progress));
+    SHARPI_TRY_ASSIGN(std::unique_ptr<TierModel> tier,
+                      backend->load(seen_from(device, plan), progress));
     m->tiers_.push_back(std::move(tier));
-    m->tier_ids_.push_back(id);
+    m->devices_.push_back(device);
   }
   if (plan->placement.mtp) SHARPI_TRY(m->load_mtp());
   if (has_draft_model(*plan, plan->session)) SHARPI_TRY(m->load_draft(progress));
@@ -99,9 +100,9 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
 }
 
 Status Model::load_mtp() {
-  const TierId at = plan_->placement.head;
+  const DeviceIndex at = plan_->placement.head;
   for (const auto& backend : context_->backends()) {
-    if (backend->sizer().tier() != at || !plan_->uses(backend->sizer())) continue;
+    if (backend->sizer().device() != at) continue;
     SHARPI_TRY_ASSIGN(mtp_, MtpModel::load(*backend, *tiers_[tier_index(at)], plan_));
     return Status::ok();
   }
@@ -164,21 +165,27 @@ Status Model::create_slots() {
   return mtp_ == nullptr ? Status::ok() : mtp_->create_workspaces();
 }
 
-/// Layers whose router is on one tier ask the other for the experts that are there. There are two
-/// tiers, so what holds of one such layer holds of all.
+/// Every device with routers whose experts are on the host asks the host's tier for them. Segments
+/// of one call run one after the other, so all may ask with its one workspace.
 Status Model::connect_experts(CallSlot* slot) const {
   const Placement& placed = plan_->placement;
-  uint32_t l = 0;
-  while (l < spec().n_layers() && !placed.parts_experts(spec(), l)) ++l;
-  if (l == spec().n_layers()) return Status::ok();
-  const size_t asks = tier_index(placed.ffn[l]), answers = tier_index(placed.experts[l]);
-  SHARPI_TRY_ASSIGN(slot->experts, tiers_[answers]->create_expert_host(*slot->workspaces[answers]));
-  tiers_[asks]->use_expert_host(*slot->workspaces[asks], slot->experts.get());
+  std::vector<size_t> asking;
+  for (uint32_t l = 0; l < spec().n_layers(); ++l) {
+    if (!placed.parts_experts(spec(), l)) continue;
+    const size_t asks = tier_index(placed.ffn[l]), answers = tier_index(placed.experts[l]);
+    if (std::find(asking.begin(), asking.end(), asks) != asking.end()) continue;
+    asking.push_back(asks);
+    SHARPI_TRY_ASSIGN(std::unique_ptr<ExpertHost> host,
+                      tiers_[answers]->create_expert_host(*slot->workspaces[answers]));
+    tiers_[asks]->use_expert_host(*slot->workspaces[asks], host.get());
+    slot->experts.push_back(std::move(host));
+  }
   return Status::ok();
 }
 
-size_t Model::tier_index(TierId id) const {
-  return static_cast<size_t>(std::find(tier_ids_.begin(), tier_ids_.end(), id) - tier_ids_.begin());
+size_t Model::tier_index(DeviceIndex device) const {
+  return static_cast<size_t>(std::find(devices_.begin(), devices_.end(), device) -
+                             devices_.begin());
 }
 
 std::vector<MemoryRow> Model::memory_rows() const {
@@ -205,27 +212,50 @@ std::string Model::describe_paths() const {
 }
 
 sharpi_expert_stats Model::expert_stats() const {
-  sharpi_expert_stats s{};
+  sharpi_expert_stats all{};
   for (const auto& tier : tiers_) {
-    if (tier->expert_stats(&s)) break;
+    sharpi_expert_stats s{};
+    if (!tier->expert_stats(&s)) continue;
+    all.n_slots += s.n_slots;
+    all.n_resident += s.n_resident;
+    all.n_pinned += s.n_pinned;
+    all.slot_bytes = std::max(all.slot_bytes, s.slot_bytes);
+    all.n_uses += s.n_uses;
+    all.n_hits += s.n_hits;
+    all.n_promotions += s.n_promotions;
+    all.n_evictions += s.n_evictions;
+    all.promoted_bytes += s.promoted_bytes;
   }
-  return s;
+  return all;
 }
 
 std::vector<uint64_t> Model::expert_uses(uint32_t layer) const {
-  for (const auto& tier : tiers_) {
-    std::vector<uint64_t> uses = tier->expert_uses(layer);
-    if (!uses.empty()) return uses;
-  }
-  return {};
+  return tiers_[tier_index(plan_->placement.ffn[layer])]->expert_uses(layer);
+}
+
+/// Of the tiers that ask for experts, that with a layer's router; the first one refuses any other.
+size_t Model::tier_asking(uint32_t layer, std::span<const size_t> asking) const {
+  if (layer >= spec().n_layers()) return asking[0];
+  const size_t t = tier_index(plan_->placement.ffn[layer]);
+  return std::find(asking.begin(), asking.end(), t) == asking.end() ? asking[0] : t;
 }
 
 Status Model::pin_experts(std::span<const ExpertId> experts) const {
+  std::vector<size_t> asking;
   sharpi_expert_stats slots{};
-  for (const auto& tier : tiers_) {
-    if (tier->expert_stats(&slots)) return tier->pin_experts(experts);
+  for (size_t t = 0; t < tiers_.size(); ++t)
+    if (tiers_[t]->expert_stats(&slots)) asking.push_back(t);
+  if (asking.size() < 2) {  // without any, a tier says that there are no slots
+    return tiers_[asking.empty() ? 0 : asking[0]]->pin_experts(experts);
   }
-  return tiers_[0]->pin_experts(experts);  // says that there are no slots
+  for (const size_t t : asking) {
+    std::vector<ExpertId> own;
+    for (const ExpertId& e : experts) {
+      if (tier_asking(e.layer, asking) == t) own.push_back(e);
+    }
+    if (!own.empty()) SHARPI_TRY(tiers_[t]->pin_experts(own));
+  }
+  return Status::ok();
 }
 
 CallSlot* Model::acquire() const {
@@ -311,7 +341,7 @@ Status Model::run_route(const Submission& rows, TierSessions tier_sessions, Call
   std::array<SequenceRows, kMaxBatch> sequences;
   for (size_t i = 0; i < route.segments.size(); ++i) {
     const Segment& segment = route.segments[i];
-    const size_t t = tier_index(segment.tier);
+    const size_t t = tier_index(segment.device);
     for (size_t s = 0; s < rows.sequences.size(); ++s) {
       sequences[s] = rows.sequences[s];
       sequences[s].session = tier_sessions[s][t];

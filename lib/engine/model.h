@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Model: loaded weights on every tier, the text side, and the workspaces that calls in flight
+// Model: loaded weights on every device, the text side, and the workspaces that calls in flight
 // share. Thread rule: immutable; acquire() blocks until one of max_concurrent workspaces is free.
 #pragma once
 
@@ -22,8 +22,8 @@ namespace sharpi {
 /// One call's scratch on every tier.
 struct CallSlot {
   std::vector<std::unique_ptr<Workspace>> workspaces;  // parallel to Model::tiers()
-  float* handover = nullptr;            // a workspace's, for [max_rows][n_embd]; null with one tier
-  std::unique_ptr<ExpertHost> experts;  // of one tier's workspace, for layers of the other
+  float* handover = nullptr;  // a workspace's, for [max_rows][n_embd]; null with one
+  std::vector<std::unique_ptr<ExpertHost>> experts;  // of the host's, one for each tier that asks
 };
 
 /// What one segment has cost so far.
@@ -49,8 +49,9 @@ class Model {
   const ModelSpec& spec() const { return *plan_->spec; }
   const std::shared_ptr<const TextModel>& text() const { return text_; }
   const std::vector<std::unique_ptr<TierModel>>& tiers() const { return tiers_; }
-  const std::vector<TierId>& tier_ids() const { return tier_ids_; }
-  size_t tier_index(TierId id) const;
+  /// Which device each tier is on; of tiers() that with the blocks of a device.
+  const std::vector<DeviceIndex>& devices() const { return devices_; }
+  size_t tier_index(DeviceIndex device) const;
   /// The block for multi-token prediction; null where the plan has none.
   const MtpModel* mtp() const { return mtp_.get(); }
   /// The smaller model that drafts for it; null where the plan has none.
@@ -88,6 +89,7 @@ class Model {
   Status load_draft(const LoadProgress& progress);
   Status create_slots();
   std::string describe_paths() const;
+  size_t tier_asking(uint32_t layer, std::span<const size_t> asking) const;
   const Route& route_for(uint32_t n_rows) const {
     return n_rows >= stream_rows_ ? streamed_ : placed_;
   }
@@ -105,7 +107,7 @@ class Model {
   std::shared_ptr<const TextModel> text_;
   std::unique_ptr<HostWeights> host_weights_;  // with SHARPI_LOAD_COPY; outlives the tiers
   std::vector<std::unique_ptr<TierModel>> tiers_;
-  std::vector<TierId> tier_ids_;
+  std::vector<DeviceIndex> devices_;  // parallel
   std::unique_ptr<MtpModel> mtp_;
   std::shared_ptr<const Model> draft_;
   Route placed_;    // where the plan put them

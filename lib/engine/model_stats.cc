@@ -10,9 +10,11 @@
 namespace sharpi {
 namespace {
 
-sharpi_segment_info describe(const ModelSpec& spec, const Segment& segment) {
+sharpi_segment_info describe(const Plan& plan, const Segment& segment) {
+  const ModelSpec& spec = *plan.spec;
   sharpi_segment_info s{};
-  s.tier = static_cast<uint32_t>(segment.tier);
+  s.tier = plan.tier_of(segment.device);
+  s.device = index_of(segment.device);
   bool any_layer = false;
   for (const Block& b : segment.blocks) {
     s.n_streamed += b.streamed ? 1 : 0;
@@ -48,6 +50,7 @@ std::string segment_json(const sharpi_segment_info& s) {
   std::string out;
   JsonObject o(&out);
   o.text("tier", tier_name(s.tier));
+  o.number("device", s.device);
   o.number("list", s.list);
   o.number("first_layer", s.first_layer);
   o.number("n_layers", s.n_layers);
@@ -65,12 +68,13 @@ std::string segment_json(const sharpi_segment_info& s) {
   return out;
 }
 
-std::string step_json(TierId tier, const std::vector<std::string>& lines) {
+std::string step_json(uint32_t tier, DeviceIndex device, const std::vector<std::string>& lines) {
   std::string out, does;
   for (const std::string& line : lines)
     does.append(does.empty() ? "" : ", ").append(json_string(line));
   JsonObject o(&out);
-  o.text("tier", tier_name(static_cast<uint32_t>(tier)));
+  o.text("tier", tier_name(tier));
+  o.number("device", index_of(device));
   o.raw("does", "[" + does + "]");
   o.close();
   return out;
@@ -78,28 +82,29 @@ std::string step_json(TierId tier, const std::vector<std::string>& lines) {
 
 /// What a step of one row does; text_of(segment): its lines.
 template <class F>
-std::string steps_json(std::span<const Segment> segments, F text_of) {
+std::string steps_json(const Plan& plan, std::span<const Segment> segments, F text_of) {
   std::string steps;
   for (const Segment& s : segments) {
-    steps += (steps.empty() ? "" : ", ") + step_json(s.tier, text_of(s));
+    steps += (steps.empty() ? "" : ", ") + step_json(plan.tier_of(s.device), s.device, text_of(s));
   }
   return "[" + steps + "]";
 }
 
 /// The block for multi-token prediction, which drafts.
-std::string mtp_json(const MtpModel& mtp) {
+std::string mtp_json(const Plan& plan, const MtpModel& mtp) {
   std::string out;
   JsonObject o(&out);
   o.text("paths", mtp.paths());
-  o.raw("step", steps_json(mtp.segments(), [&](const Segment& s) { return mtp.step_text(s); }));
+  o.raw("step",
+        steps_json(plan, mtp.segments(), [&](const Segment& s) { return mtp.step_text(s); }));
   o.close();
   return out;
 }
 
 /// One letter a layer.
-std::string letters(const std::vector<TierId>& tiers) {
+std::string letters(const Placement& p, const std::vector<DeviceIndex>& devices) {
   std::string out;
-  for (const TierId t : tiers) out += tier_letter(t);
+  for (const DeviceIndex d : devices) out += device_letter(p, d);
   return out;
 }
 
@@ -122,11 +127,11 @@ std::string experts_json(const sharpi_expert_stats& e) {
 std::string placement_json(const Placement& p) {
   std::string out;
   JsonObject o(&out);
-  o.text("embedding", letters({p.embedding}));
-  o.text("mixers", letters(p.mixer));
-  o.text("ffn", letters(p.ffn));
-  o.text("experts", letters(p.experts));
-  o.text("head", letters({p.head}));
+  o.text("embedding", letters(p, {p.embedding}));
+  o.text("mixers", letters(p, p.mixer));
+  o.text("ffn", letters(p, p.ffn));
+  o.text("experts", letters(p, p.experts));
+  o.text("head", letters(p, {p.head}));
   o.close();
   return out;
 }
@@ -138,7 +143,7 @@ std::vector<sharpi_segment_info> Model::segment_stats() const {
   uint32_t list = 0;
   for (const Route* r : {&placed_, &streamed_}) {
     for (size_t i = 0; i < r->segments.size(); ++i) {
-      sharpi_segment_info s = describe(spec(), r->segments[i]);
+      sharpi_segment_info s = describe(*plan_, r->segments[i]);
       const SegmentTimes& t = r->times[i];
       s.list = list;
       s.n_calls = t.n_calls.load(std::memory_order_relaxed);
@@ -171,12 +176,12 @@ std::string Model::json() const {
     o.number("stream_rows", stream_rows_);
   }
   o.text("paths", paths());
-  o.raw("step", steps_json(placed_.segments, [&](const Segment& s) {
-          return tiers_[tier_index(s.tier)]->step_text(s);
+  o.raw("step", steps_json(*plan_, placed_.segments, [&](const Segment& s) {
+          return tiers_[tier_index(s.device)]->step_text(s);
         }));
   o.raw("experts", experts_json(expert_stats()));
   o.raw("segments", "[" + segments + "]");
-  o.raw("mtp", mtp_ ? mtp_json(*mtp_) : "null");
+  o.raw("mtp", mtp_ ? mtp_json(*plan_, *mtp_) : "null");
   o.raw("draft", draft_ ? draft_->json() : "null");
   o.close();
   return out;

@@ -13,7 +13,8 @@ Result<std::unique_ptr<MtpModel>> MtpModel::load(Backend& backend, TierModel& tr
   std::unique_ptr<MtpModel> m(new MtpModel);
   m->whole_ = std::move(whole);
   m->plan_ = std::make_shared<Plan>(make_mtp_plan(*m->whole_, m->whole_->session));
-  SHARPI_TRY_ASSIGN(m->tier_, backend.load_beside(trunk, m->plan_));
+  SHARPI_TRY_ASSIGN(m->tier_,
+                    backend.load_beside(trunk, seen_from(backend.sizer().device(), m->plan_)));
   m->segments_ = make_segments(m->spec(), m->plan_->placement);
   if (m->segments_.size() != 1) {
     return Status::error(Code::kInternal, "the MTP block was cut into %zu segments; it must be one",

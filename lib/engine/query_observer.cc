@@ -79,7 +79,7 @@ Status QueryObserver::use_probe(std::span<const int32_t> probe, CompactRequest* 
 Status QueryObserver::take_rows(uint32_t n) {
   HeldBytes more;
   for (size_t t = 0; t < core_.tiers.size(); ++t)
-    more.of_tier(core_.model->tier_ids()[t]) += core_.tiers[t]->observer_bytes(n);
+    more.at(core_.model->devices()[t]) += core_.tiers[t]->observer_bytes(n);
   SHARPI_TRY(rows_of_call_.take(more));
   for (const auto& tier : core_.tiers) SHARPI_TRY(tier->reserve_observer(n));
   return Status::ok();

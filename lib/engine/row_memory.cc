@@ -30,7 +30,7 @@ KvTotals RowMemory::totals() const {
 HeldBytes RowMemory::held() const {
   HeldBytes b;
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
-    uint64_t& to = b.of_tier(core_.model->tier_ids()[t]);
+    uint64_t& to = b.at(core_.model->devices()[t]);
     const KvStore& kv = core_.tiers[t]->store();
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) to += kv.own_bytes(g);
   }
@@ -41,7 +41,7 @@ HeldBytes RowMemory::held() const {
 HeldBytes RowMemory::growth(uint32_t n_slots) const {
   HeldBytes b;
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
-    uint64_t& to = b.of_tier(core_.model->tier_ids()[t]);
+    uint64_t& to = b.at(core_.model->devices()[t]);
     const KvStore& kv = core_.tiers[t]->store();
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
       if (kv.layout().groups[g].ring || kv.capacity(g) >= n_slots) continue;
@@ -92,7 +92,7 @@ void RowMemory::shrink_to(uint32_t headroom) noexcept {
     }
   }
   const HeldBytes now = held(), &all = core_.share.held();
-  core_.share.settle({all.device - before.device + now.device, all.host - before.host + now.host});
+  core_.share.settle(all - before + now);
 }
 
 /// Rows of a group that are complete in all of its layers, in whole blocks. A bounded session moves
@@ -109,10 +109,10 @@ Status RowMemory::share_rows() const {
   const HeldBytes before = held();
   Status done = Status::ok();
   for (size_t t = 0; t < core_.tiers.size() && done.is_ok(); ++t) {
-    const TierId id = core_.model->tier_ids()[t];
+    const DeviceIndex id = core_.model->devices()[t];
     const auto on_free = [of = core_.model->allowance(), id](uint64_t bytes) {
       HeldBytes back;
-      back.of_tier(id) = bytes;
+      back.at(id) = bytes;
       of->give(back);
     };
     const KvStore& kv = core_.tiers[t]->store();
@@ -123,14 +123,14 @@ Status RowMemory::share_rows() const {
     }
   }
   const HeldBytes now = held();
-  core_.share.lend({before.device - now.device, before.host - now.host});
+  core_.share.lend(before - now);
   return done;
 }
 
 HeldBytes RowMemory::fork_share() const {
   HeldBytes b = core_.share.held();
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
-    uint64_t& to = b.of_tier(core_.model->tier_ids()[t]);
+    uint64_t& to = b.at(core_.model->devices()[t]);
     const KvStore& kv = core_.tiers[t]->store();
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g)
       to += kv.held_bytes(g) - kv.read_only_bytes(g) - kv.own_bytes(g);
@@ -167,7 +167,7 @@ Status RowMemory::own_rows(const std::function<uint32_t(uint32_t layer)>& first_
         slot = std::min(slot, first_written(l.layer));
       if (slot >= kv.read_only_slots(g)) continue;
       parts.push_back({&kv, g, slot});
-      cost.of_tier(core_.model->tier_ids()[t]) += kv.own_rows_bytes(g, slot);
+      cost.at(core_.model->devices()[t]) += kv.own_rows_bytes(g, slot);
     }
   }
   if (parts.empty()) return Status::ok();
@@ -180,8 +180,7 @@ Status RowMemory::own_rows(const std::function<uint32_t(uint32_t layer)>& first_
                              core_.ledger().fullest(p.store->layout().groups[p.group]));
   }
   const HeldBytes now = held();
-  core_.share.settle(
-      {share.device - before.device + now.device, share.host - before.host + now.host});
+  core_.share.settle(share - before + now);
   return done;
 }
 

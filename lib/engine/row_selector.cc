@@ -28,7 +28,8 @@ Status RowSelector::take_tables(const CompactRequest& r) {
   if (r.policy == SHARPI_POLICY_KEEP) return Status::ok();
   const uint32_t capacity = core_.priced_slots();
   const uint64_t all = compaction_table_bytes(core_.spec(), core_.shape, core_.limits().n_chunk);
-  SHARPI_TRY(tables_of_call_.take({0, all - core_.ledger().bytes_of_positions(capacity)}));
+  SHARPI_TRY(
+      tables_of_call_.take(HeldBytes::of_host(all - core_.ledger().bytes_of_positions(capacity))));
   tables_.reserve(core_.spec(), capacity, core_.shape.n_ctx);
   return Status::ok();
 }

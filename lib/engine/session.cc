@@ -24,7 +24,7 @@ std::vector<MemoryRow> tier_rows(const Model& model, const SessionShape& shape) 
     out.insert(out.end(), rows.begin(), rows.end());
   };
   for (const TierSizer* s : sizers) {
-    if (plan.uses(*s)) add(s->session_rows(*plan.spec, plan.placement, plan.model, shape));
+    if (plan.uses(*s)) add(plan.session_rows(*s, shape));
   }
   add(mtp_session_rows(sizers, plan, shape));
   add(draft_rows(sizers, plan, shape, true));

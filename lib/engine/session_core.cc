@@ -140,7 +140,7 @@ Status SessionCore::no_room(uint64_t n) const {
 Status SessionCore::take_positions() {
   if (ledger().position_bytes() != 0) return Status::ok();
   Lease lease(share);
-  SHARPI_TRY(lease.take({0, ledger().bytes_of_positions(priced_slots())}));
+  SHARPI_TRY(lease.take(HeldBytes::of_host(ledger().bytes_of_positions(priced_slots()))));
   transcript.reserve_positions(priced_slots());
   lease.keep();
   return Status::ok();
@@ -150,7 +150,7 @@ void SessionCore::drop_positions() noexcept {
   if (score_queries(shape) != 0 || ledger().is_compacted()) return;
   const uint64_t bytes = ledger().position_bytes();
   transcript.release_positions();
-  share.give({0, bytes});
+  share.give(HeldBytes::of_host(bytes));
 }
 
 }  // namespace sharpi

@@ -23,11 +23,11 @@ Candidate first_streamed(const ModelSpec& spec, const Placement& placement, cons
   for (const Segment& s : route.segments) {
     for (const Block& b : s.blocks) {
       if (!b.streamed) continue;
-      c.streamed.tier = s.tier;
+      c.streamed.device = s.device;
       c.streamed.streamed = true;
-      c.placed.tier = placement.ffn[b.layer];
+      c.placed.device = placement.ffn[b.layer];
       c.placed.blocks.push_back({BlockKind::kFfn, b.layer});
-      c.streamed.blocks.push_back({BlockKind::kFfn, b.layer, placement.ffn[b.layer] != s.tier});
+      c.streamed.blocks.push_back({BlockKind::kFfn, b.layer, placement.ffn[b.layer] != s.device});
       if (spec.layers[b.layer].ffn.kind == FfnKind::kMoe) {
         c.placed.blocks.push_back({BlockKind::kExperts, b.layer});
         c.streamed.blocks.push_back({BlockKind::kExperts, b.layer, true});
@@ -58,7 +58,7 @@ Result<double> Model::time_block(const Segment& segment, uint32_t n_rows, CallSl
   rows.n_rows = n_rows;
   rows.transient = true;
   rows.hidden_in = rows.hidden_out = slot.handover;
-  const size_t t = tier_index(segment.tier);
+  const size_t t = tier_index(segment.device);
   double best = 0;
   for (int i = 0; i < 2; ++i) {  // the first time touches weights and kernels
     fill_rows(slot.handover, uint64_t{n_rows} * spec().n_embd);

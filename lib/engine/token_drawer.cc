@@ -39,14 +39,14 @@ Status TokenDrawer::set_sampler(const sharpi_sampler_params& params) {
 
 Status TokenDrawer::take_bias(uint32_t n_bias, Lease* lease) const {
   const uint64_t had = sampler_.bias_bytes(), want = Sampler::bias_bytes(n_bias);
-  return want <= had ? Status::ok() : lease->take({0, want - had});
+  return want <= had ? Status::ok() : lease->take(HeldBytes::of_host(want - had));
 }
 
 /// After the list of `had` bytes was replaced.
 void TokenDrawer::settle_bias(uint64_t had, Lease* lease) noexcept {
   const uint64_t now = sampler_.bias_bytes();
   lease->keep();
-  if (now < had) core_.share.give({0, had - now});
+  if (now < had) core_.share.give(HeldBytes::of_host(had - now));
 }
 
 void TokenDrawer::adopt(const sharpi_sampler_params& params, std::vector<int32_t>* bias_tokens,

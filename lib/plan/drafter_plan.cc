@@ -70,7 +70,7 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
   Plan& p = *own;
   p.spec = plan.draft_spec;
   p.placement = Placement::all(*p.spec, plan.placement.draft);
-  p.device = plan.placement.draft == TierId::kCuda ? plan.device : 0;
+  p.devices = plan.devices;
   p.model.exact = plan.model.exact;
   p.model.deterministic = plan.model.deterministic;
   p.model.n_chunk = std::min(plan.model.n_chunk, kDraftChunk);
@@ -92,8 +92,8 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
   }
   for (const TierSizer* s : sizers) {
     if (!p.uses(*s)) continue;
-    add(s->model_rows(*p.spec, p.placement, p.model, p.session));
-    add(s->session_rows(*p.spec, p.placement, p.model, p.session));
+    add(p.model_rows(*s));
+    add(p.session_rows(*s, p.session));
   }
   add(engine_session_rows(*p.spec, p.session, p.model.n_chunk));
   return own;

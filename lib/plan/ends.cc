@@ -38,14 +38,15 @@ std::vector<Ends> usable_ends(const PlacementLadder& ladder, const Plan& plan) {
 }
 
 TokenCost token_cost(const Plan& plan) {
-  const TokenBytes bytes = token_bytes(*plan.spec, plan.placement, plan.session);
   const double slots = bytes_from_slots(*plan.spec, plan.placement);
   const Rates& rates = plan.rates;
   if (rates.device <= 0 || rates.host <= 0) {
-    const double host = static_cast<double>(bytes.host) + static_cast<double>(bytes.host_rows);
+    const TokenBytes bytes =
+        token_bytes(*plan.spec, plan.placement, plan.session, DeviceIndex::kHost);
+    const double host = static_cast<double>(bytes.weights) + static_cast<double>(bytes.rows);
     return {host, host - slots};
   }
-  const double seconds = token_seconds(bytes, rates, true);
+  const double seconds = token_seconds(plan, true);
   return {seconds, seconds - slots / rates.host + slots / rates.device};
 }
 

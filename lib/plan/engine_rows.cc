@@ -72,7 +72,7 @@ uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& 
       for (const MemoryRow& r : rows) bytes += r.held_bytes;
     };
     for (const TierSizer* s : sizers) {
-      if (plan.uses(*s)) add(s->session_rows(*plan.spec, plan.placement, plan.model, session));
+      if (plan.uses(*s)) add(plan.session_rows(*s, session));
     }
     add(engine_session_rows(*plan.spec, session, plan.model.n_chunk));
     return bytes;

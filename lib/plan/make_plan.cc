@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/device_requests.h"
 #include "plan/drafter_plan.h"
 #include "plan/mtp_plan.h"
 #include "plan/placement.h"
@@ -14,43 +15,90 @@
 namespace sharpi {
 namespace {
 
-using ull = unsigned long long;
+using Sizers = std::vector<const TierSizer*>;
 
-/// The GPU that the plan's blocks may go to: the one that is named, else the first; nullptr if
-/// there is none.
-Result<const TierSizer*> find_device(const std::vector<const TierSizer*>& sizers,
-                                     const sharpi_plan_params& p) {
-  const bool named = p.device != SHARPI_UNSET && p.device != 0;
-  bool any = false;
-  for (const TierSizer* s : sizers) {
-    if (s->tier() != TierId::kCuda) continue;
-    any = true;
-    if (p.device != 0 && (!named || s->device_index() == p.device)) return s;
-  }
-  if (named && any) {
-    return Status::error(Code::kNotFound, "device %u does not exist; this context has %zu devices",
-                         p.device, sizers.size());
-  }
-  return static_cast<const TierSizer*>(nullptr);
-}
-
-/// A budget says how much of a memory may be taken: there must be that much.
-Status check_exists(const TierSizer* sizer, uint64_t param, const char* memory) {
-  if (sizer == nullptr || param == SHARPI_ALL_FREE || param <= sizer->total_bytes())
-    return Status::ok();
-  return Status::error(Code::kInvalidArgument, "%s_budget is %llu bytes, but %s has only %llu",
-                       memory, static_cast<ull>(param), sizer->device_name().c_str(),
-                       static_cast<ull>(sizer->total_bytes()));
-}
-
-/// A model that the GPU's kernels cannot compute: refused if blocks are asked for there, else the
-/// plan goes on without the GPU and says why.
+/// A model that the kernels of a device cannot compute: refused if blocks are asked for there, else
+/// the plan goes on without the device and says why.
 Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params& params,
-                                const TierSizer** device, Plan* plan) {
-  Status can = (*device)->check_model(spec, Placement::all(spec, TierId::kCuda));
-  if (can.is_ok() || device_pin(params) != nullptr) return can;
-  plan->placement_reason = can.text();
-  *device = nullptr;
+                                DeviceRequests* requests, Plan* plan) {
+  const Placement whole = Placement::all(spec, DeviceIndex::kHere);
+  std::vector<DeviceRequest> can;
+  Status first;
+  for (const DeviceRequest& d : requests->devices) {
+    const Status s = d.sizer->check_model(spec, whole);
+    if (s.is_ok()) can.push_back(d);
+    if (s.is_ok()) continue;
+    if (first.is_ok()) first = s;
+    if (requests->named) SHARPI_TRY(s);
+    for (PlanDevice& of : plan->devices) {
+      if (of.index == d.sizer->device()) of.refusal = s.text();
+    }
+  }
+  if (!first.is_ok() && !can.empty()) {
+    for (const PlanDevice& d : plan->devices) {
+      if (!d.refusal.empty())
+        plan->fallbacks.push_back("device " + std::to_string(index_of(d.index)) + " (" + d.name +
+                                  ") is left out: " + d.refusal);
+    }
+  }
+  requests->devices = std::move(can);
+  if (first.is_ok() || !requests->devices.empty()) return Status::ok();
+  if (device_pin(params) != nullptr) return first;
+  plan->placement_reason = first.text();
+  return Status::ok();
+}
+
+PlanDevice plan_device(const DeviceRequest& r) {
+  PlanDevice d;
+  d.tier = r.sizer->tier();
+  d.index = r.sizer->device();
+  d.name = r.sizer->device_name();
+  d.id = r.sizer->device_id();
+  d.budget = r.budget;
+  d.reserve = r.reserve;
+  return d;
+}
+
+/// The largest slot for a routed expert on any of them, whose slots are alike; 0 = one has none.
+uint64_t slot_bytes_of(const ModelSpec& spec, const Sizers& devices) {
+  Placement parted = Placement::all(spec, DeviceIndex::kHere);
+  std::fill(parted.experts.begin(), parted.experts.end(), DeviceIndex::kHost);
+  uint64_t bytes = 0;
+  for (const TierSizer* d : devices) {
+    const uint64_t own = d->expert_slot_bytes(spec, parted);
+    if (own == 0) return 0;
+    bytes = std::max(bytes, own);
+  }
+  return bytes;
+}
+
+/// Layers that a list of devices pins are layers on devices.
+Result<sharpi_plan_params> pin_listed_layers(const ModelSpec& spec, const sharpi_plan_params& p) {
+  sharpi_plan_params out = p;
+  int64_t pinned = 0;
+  bool all = false;
+  for (uint32_t i = 0; i < p.n_devices; ++i) {
+    if (p.devices[i].device == 0) continue;
+    all = (pinned == 0 || all) && p.devices[i].n_layers >= 0;
+    pinned += std::max(p.devices[i].n_layers, 0);
+  }
+  if (pinned > spec.n_layers()) {
+    return Status::error(Code::kInvalidArgument,
+                         "the list of devices asks for %lld layers, but the model has only %u",
+                         static_cast<long long>(pinned), spec.n_layers());
+  }
+  if (all && pinned != 0) out.n_gpu_layers = static_cast<int32_t>(pinned);
+  return out;
+}
+
+/// Whether one model may be on all of them.
+Status check_together(const std::vector<DeviceRequest>& devices) {
+  for (const DeviceRequest& d : devices) {
+    std::vector<const TierSizer*> others;
+    for (const DeviceRequest& o : devices)
+      if (o.sizer != d.sizer) others.push_back(o.sizer);
+    if (!others.empty()) SHARPI_TRY(d.sizer->check_beside(others));
+  }
   return Status::ok();
 }
 
@@ -64,6 +112,7 @@ constexpr std::array<uint32_t, 2> kSmallerChunks{256, 128};
 bool costs_little(const Plan& larger, const Plan& usual) {
   Placement placed = larger.placement;
   placed.n_expert_slots = usual.placement.n_expert_slots;
+  placed.slots_of = usual.placement.slots_of;
   const auto nearly = [](uint64_t n, uint64_t of) { return n * 8 >= of * 7; };
   return placed == usual.placement && larger.session.dtypes == usual.session.dtypes &&
          nearly(larger.session.n_ctx, usual.session.n_ctx) &&
@@ -94,7 +143,7 @@ Solved choose_chunk(const Plan& request, uint32_t least, const SolveWith& solve_
     return usual;
   }
   // The rows of a chunk are part of what a bounded session holds, so it keeps to the usual one.
-  if (!usual.is_ok() || !usual.value()->placement.uses(TierId::kCuda)) return usual;
+  if (!usual.is_ok() || usual.value()->placement.route().empty()) return usual;
   if (request.session.kv_budget != 0) return usual;
   for (const uint32_t c : kLargerChunks) {
     if (c <= first || !is_needed(c)) continue;
@@ -113,16 +162,18 @@ uint32_t first_to_go(uint32_t drafters, Code why) {
 }
 
 bool has_head_on_device(const Solved& solved) {
-  return solved.is_ok() && solved.value()->placement.head == TierId::kCuda;
+  return solved.is_ok() && !is_host(solved.value()->placement.head);
 }
 
 /// The plan with the draft model where the head is. Where the head is on the device only without
 /// it, or nothing fits with it, it is on the host.
 template <class Solve>
-Solved place_draft_model(Plan* request, const TierSizer* device, const Solve& solve_all) {
-  if (device == nullptr || !has_draft_model(*request, request->session)) return solve_all();
+Solved place_draft_model(Plan* request, const Sizers& devices, const Solve& solve_all) {
+  if (devices.empty() || !has_draft_model(*request, request->session)) return solve_all();
   const ModelSpec& spec = *request->draft_spec;
-  const Status can = device->check_model(spec, Placement::all(spec, TierId::kCuda));
+  Status can;
+  for (const TierSizer* d : devices)
+    if (can.is_ok()) can = d->check_model(spec, Placement::all(spec, DeviceIndex::kHere));
   Solved beside = can.is_ok() ? solve_all() : Solved(can);
   if (has_head_on_device(beside)) return beside;
   request->draft_on_host =
@@ -139,13 +190,13 @@ Solved place_draft_model(Plan* request, const TierSizer* device, const Solve& so
 /// fit: without the MTP block where the file or the budgets do not have it, and without the draft
 /// model where the budgets do not.
 template <class Solve>
-Solved choose_drafters(Plan* request, const TierSizer* device, const Solve& solve_one) {
+Solved choose_drafters(Plan* request, const Sizers& devices, const Solve& solve_one) {
   uint32_t& drafters = request->session.drafters;
   const ModelSpec* draft = request->draft_spec.get();
-  const auto solve_all = [&] { return place_draft_model(request, device, solve_one); };
+  const auto solve_all = [&] { return place_draft_model(request, devices, solve_one); };
   SHARPI_TRY(check_draft_model(*request->spec, draft, drafters));
   if (drafters != SHARPI_DRAFT_AUTO) {
-    if ((drafters & SHARPI_DRAFT_MTP) != 0) SHARPI_TRY(check_mtp(*request->spec, device));
+    if ((drafters & SHARPI_DRAFT_MTP) != 0) SHARPI_TRY(check_mtp(*request->spec, devices));
     return solve_all();
   }
   std::vector<std::string> left_out;
@@ -156,7 +207,7 @@ Solved choose_drafters(Plan* request, const TierSizer* device, const Solve& solv
                        " drafter is left out: " + why.text());
   };
   drafters = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | (draft == nullptr ? 0 : SHARPI_DRAFT_MODEL);
-  const Status has_block = check_mtp(*request->spec, device);
+  const Status has_block = check_mtp(*request->spec, devices);
   if (!has_block.is_ok()) leave_out(SHARPI_DRAFT_MTP, has_block);
   while (true) {
     Solved solved = solve_all();
@@ -196,23 +247,20 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                            params.n_sessions,
                            params.stream_rows,
                            params.load_mode == SHARPI_LOAD_COPY};
-  SHARPI_TRY_ASSIGN(const TierSizer* device, find_device(sizers, params));
-  SHARPI_TRY(check_exists(device, params.device_budget, "device"));
-  SHARPI_TRY(check_exists(find_host(sizers), params.host_budget, "host"));
-  if (device != nullptr) SHARPI_TRY(leave_out_if_unsupported(*spec, params, &device, plan.get()));
+  plan->split = params.split;
+  SHARPI_TRY_ASSIGN(DeviceRequests requests, resolve_devices(sizers, params, environment.device));
+  if (requests.host.sizer != nullptr) plan->devices.push_back(plan_device(requests.host));
+  for (const DeviceRequest& d : requests.devices) plan->devices.push_back(plan_device(d));
+  SHARPI_TRY(leave_out_if_unsupported(*spec, params, &requests, plan.get()));
+  Sizers devices;
+  for (const DeviceRequest& d : requests.devices) devices.push_back(d.sizer);
+  plan->expert_slot_bytes = slot_bytes_of(*spec, devices);
   DeviceAbility ability;
-  ability.exists = device != nullptr;
+  ability.exists = !devices.empty();
   ability.why_none = machine == nullptr ? "no CUDA device" : machine->why_no_device();
-  if (device != nullptr) {
-    Placement parted = Placement::all(*spec, TierId::kCuda);
-    std::fill(parted.experts.begin(), parted.experts.end(), TierId::kCpu);
-    plan->expert_slot_bytes = device->expert_slot_bytes(*spec, parted);
-  }
   ability.expert_slots = plan->expert_slot_bytes != 0;
-  plan->device = device == nullptr ? 0 : device->device_index();
-  plan->device_budget = params.device_budget;
-  plan->host_budget = params.host_budget;
-  SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, params, ability));
+  SHARPI_TRY_ASSIGN(const sharpi_plan_params pinned, pin_listed_layers(*spec, params));
+  SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, pinned, ability));
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
   const uint32_t draft_rows = plan->session.n_draft + 1;  // a pass over them wants all their logits
@@ -224,7 +272,10 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   }
   SHARPI_TRY(check_probe_length(plan->session.probe.size(), params.n_chunk));
   plan->model.max_logit_rows = std::max(plan->model.max_logit_rows, draft_rows);
-  const SolveInputs inputs{sizers, params, environment, device, machine};
+  const SolveInputs inputs{
+      sizers,           params,         environment,  requests.host,
+      requests.devices, requests.named, requests.all, check_together(requests.devices),
+      machine};
   const auto solve_with = [&](uint32_t n_chunk) -> Solved {
     auto one = std::make_shared<Plan>(*plan);
     PlacementLadder own = ladder;
@@ -232,7 +283,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
     SHARPI_TRY(solve(inputs, &own, one.get()));
     return one;
   };
-  Solved solved = choose_drafters(plan.get(), device, [&]() -> Solved {
+  Solved solved = choose_drafters(plan.get(), devices, [&]() -> Solved {
     if (params.n_chunk != SHARPI_UNSET) return solve_with(params.n_chunk);
     const auto probe = static_cast<uint32_t>(plan->session.probe.size());
     return choose_chunk(*plan, std::max(plan->model.max_logit_rows, probe), solve_with);

@@ -43,7 +43,7 @@ std::vector<MemoryRow> rows_of(const std::vector<const TierSizer*>& sizers, cons
 
 }  // namespace
 
-Status check_mtp(const ModelSpec& spec, const TierSizer* device) {
+Status check_mtp(const ModelSpec& spec, const std::vector<const TierSizer*>& devices) {
   if (!spec.mtp) {
     return Status::error(Code::kUnsupported,
                          "drafters has MTP, but the file has no block for multi-token prediction");
@@ -54,9 +54,11 @@ Status check_mtp(const ModelSpec& spec, const TierSizer* device) {
                          "only one is supported",
                          spec.n_mtp_layers);
   }
-  if (device == nullptr) return Status::ok();
+  if (devices.empty()) return Status::ok();
   const std::shared_ptr<const ModelSpec> own = make_mtp_spec(spec);
-  return device->check_model(*own, Placement::all(*own, TierId::kCuda));
+  for (const TierSizer* d : devices)
+    SHARPI_TRY(d->check_model(*own, Placement::all(*own, DeviceIndex::kHere)));
+  return Status::ok();
 }
 
 Plan make_mtp_plan(const Plan& whole, const SessionShape& session) {
@@ -65,7 +67,7 @@ Plan make_mtp_plan(const Plan& whole, const SessionShape& session) {
   const Placement& at = whole.placement;
   p.spec = make_mtp_spec(*whole.spec, whole.session.n_draft_vocab, at.embedding != at.head);
   p.placement = Placement::all(*p.spec, at.head);
-  p.device = whole.device;
+  p.devices = whole.devices;
   p.model.exact = model.exact;
   p.model.deterministic = model.deterministic;
   p.model.n_chunk = std::min(model.n_chunk, kMtpChunk);
@@ -100,15 +102,14 @@ uint64_t mtp_queue_bytes(const ModelSpec& spec, const SessionShape& session, uin
 
 std::vector<MemoryRow> mtp_model_rows(const std::vector<const TierSizer*>& sizers,
                                       const Plan& whole, const SessionShape& session) {
-  return rows_of(sizers, whole, session, [](const TierSizer& tier, const Plan& p) {
-    return tier.model_rows(*p.spec, p.placement, p.model, p.session);
-  });
+  return rows_of(sizers, whole, session,
+                 [](const TierSizer& tier, const Plan& p) { return p.model_rows(tier); });
 }
 
 std::vector<MemoryRow> mtp_session_rows(const std::vector<const TierSizer*>& sizers,
                                         const Plan& whole, const SessionShape& session) {
   return rows_of(sizers, whole, session, [](const TierSizer& tier, const Plan& p) {
-    return tier.session_rows(*p.spec, p.placement, p.model, p.session);
+    return p.session_rows(tier, p.session);
   });
 }
 

@@ -16,9 +16,9 @@ namespace sharpi {
 /// before the next pass.
 inline constexpr uint32_t kMtpWaiting = kMaxDraft + 1;
 
-/// Ok where the file has such a block, and `device` can compute it (null = there is none).
+/// Ok where the file has such a block, and all of `devices`, none of them the host, can compute it.
 /// kUnsupported says why not.
-Status check_mtp(const ModelSpec& spec, const TierSizer* device);
+Status check_mtp(const ModelSpec& spec, const std::vector<const TierSizer*>& devices);
 
 /// The block's plan: spec, placement and shapes that the head's tier is asked for. The head that it
 /// drafts with is that of the whole plan's session, whichever session asks. Pre: check_mtp().

@@ -125,7 +125,10 @@ const char* device_pin(const sharpi_plan_params& p) {
   if (p.n_gpu_experts > 0) return "n_gpu_experts";
   if (p.n_expert_slots > 0) return "n_expert_slots";
   if (p.gpu_ends > 0) return "gpu_ends";
-  return p.device != SHARPI_UNSET && p.device != 0 ? "device" : nullptr;
+  if (p.device != SHARPI_UNSET && p.device != 0) return "device";
+  const auto* end = p.devices + p.n_devices;
+  const bool listed = std::any_of(p.devices, end, [](const auto& d) { return d.device != 0; });
+  return listed ? "devices" : nullptr;
 }
 
 bool is_layer_split(const ModelSpec& spec, uint32_t n) {
@@ -256,12 +259,12 @@ size_t PlacementLadder::least_rung() const {
 
 Placement PlacementLadder::at(size_t rung, uint32_t n_expert_slots) const {
   const Rung& r = rungs_[rung];
-  Placement p = Placement::all(*spec_, TierId::kCpu);
-  std::fill_n(p.mixer.begin(), r.n_mixers, TierId::kCuda);
-  std::fill_n(p.ffn.begin(), r.n_ffn, TierId::kCuda);
-  std::fill_n(p.experts.begin(), r.n_experts, TierId::kCuda);
-  if (r.ends == Ends::kBoth) p.embedding = TierId::kCuda;
-  if (r.ends != Ends::kNone) p.head = TierId::kCuda;
+  Placement p = Placement::all(*spec_, DeviceIndex::kHost);
+  std::fill_n(p.mixer.begin(), r.n_mixers, DeviceIndex::kHere);
+  std::fill_n(p.ffn.begin(), r.n_ffn, DeviceIndex::kHere);
+  std::fill_n(p.experts.begin(), r.n_experts, DeviceIndex::kHere);
+  if (r.ends == Ends::kBoth) p.embedding = DeviceIndex::kHere;
+  if (r.ends != Ends::kNone) p.head = DeviceIndex::kHere;
   p.n_expert_slots =
       static_cast<uint32_t>(std::min<uint64_t>(n_expert_slots, p.n_parted_experts(*spec_)));
   return p;

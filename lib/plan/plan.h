@@ -13,36 +13,11 @@
 #include "base/status.h"
 #include "kv/kv_layout.h"
 #include "model/model_spec.h"
+#include "plan/block_placement.h"
+#include "plan/devices.h"
 #include "sharpi.h"
 
 namespace sharpi {
-
-/// The tiers; the numbers are those of SHARPI_TIER_*.
-enum class TierId : uint32_t { kCpu = SHARPI_TIER_CPU, kCuda = SHARPI_TIER_CUDA };
-/// Whether a tier's memory is the host's; every other tier has memory of its own.
-constexpr bool is_host(TierId tier) {
-  return tier == TierId::kCpu;
-}
-
-/// Block -> tier. A block is the unit of placement.
-struct Placement {
-  TierId embedding = TierId::kCpu;
-  TierId per_layer_embedding = TierId::kCpu;  // the lookup table; the projection goes with it
-  TierId head = TierId::kCpu;
-  std::vector<TierId> mixer, ffn, experts;  // per layer
-  /// Slots on the GPU for routed experts of layers whose `experts` are on the CPU and whose `ffn`
-  /// is on the GPU; one pool for the model, a slot takes the largest expert.
-  uint32_t n_expert_slots = 0;
-  bool mtp = false;             // the block for multi-token prediction is loaded, where the head is
-  TierId draft = TierId::kCpu;  // a smaller model that drafts, all of it
-  bool uses(TierId tier) const;
-  bool operator==(const Placement&) const = default;
-  /// Router and shared expert on the GPU, routed experts on the CPU.
-  bool parts_experts(const ModelSpec& spec, uint32_t layer) const;
-  /// Experts of all layers for which that holds: more slots than these serve nothing.
-  uint64_t n_parted_experts(const ModelSpec& spec) const;
-  static Placement all(const ModelSpec& spec, TierId tier);
-};
 
 /// The session template with everything resolved.
 struct SessionShape {
@@ -78,10 +53,11 @@ struct ModelShape {
   uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }
 };
 
-/// The placement of a call of many rows: FFN blocks and routed experts on the CPU run on the GPU,
-/// their weights streamed. Equal to `placement` where nothing streams: nothing is on a GPU, chunks
-/// are too short, or results must not depend on the number of rows (`deterministic`). The head
-/// stays: a call wants few of its rows, and reading it costs less than sending it.
+/// The placement of a call of many rows: FFN blocks and routed experts on the host run where their
+/// layer's mixer is, or that of the last layer before it that is on a device, their weights
+/// streamed. Equal to `placement` where nothing streams: nothing is on a device, chunks are too
+/// short, or results must not depend on the number of rows (`deterministic`). The head stays: a
+/// call wants few of its rows, and reading it costs less than sending it.
 Placement streamed_placement(const ModelSpec& spec, const Placement& placement,
                              const ModelShape& model);
 /// Whether that placement differs.
@@ -91,37 +67,39 @@ struct Rates {
   double device = 0, pcie = 0, host = 0;
 };
 
-/// What one decoded token reads, by the memory it is in: weights (experts in slots are counted
-/// where they are from), and KV rows and states at the end of the context.
+/// What one decoded token reads of one device's memory: weights (experts in slots are counted where
+/// they are from), and KV rows and states at the end of the context.
 struct TokenBytes {
-  uint64_t device = 0, host = 0;
-  uint64_t device_rows = 0, host_rows = 0;
+  uint64_t weights = 0, rows = 0;
 };
 TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement,
-                       const SessionShape& session);
-/// Seconds that a token takes to read its weights and, with `full`, its rows too; 0 = a rate that
-/// this depends on is not known.
-double token_seconds(const TokenBytes& bytes, const Rates& rates, bool full);
+                       const SessionShape& session, DeviceIndex device);
 
 using MemoryRow = sharpi_memory_row;
 MemoryRow make_row(TierId tier, uint32_t device, uint32_t purpose, uint32_t kind,
                    const std::string& label, uint64_t payload, uint64_t held);
 
-/// What a tier would allocate. One implementation per tier; called by the planner and, through the
-/// same functions, by the tier's allocator.
+/// What a device would allocate. One implementation per tier; called by the planner and, through
+/// the same functions, by the tier's allocator. Placements are as this device sees them
+/// (Placement::seen_from()).
 class TierSizer {
  public:
   virtual ~TierSizer() = default;
   virtual TierId tier() const = 0;
   /// As sharpi_device_info() counts; 0 = the host.
   virtual uint32_t device_index() const { return 0; }
+  DeviceIndex device() const { return DeviceIndex{device_index()}; }
   virtual uint64_t free_bytes() const = 0;  // now
   virtual uint64_t total_bytes() const = 0;
   virtual std::string device_name() const = 0;
+  virtual std::string device_id() const = 0;  // as sharpi_device says
   /// Bytes of one expert slot under a placement, alike for all slots; 0 = this tier has none.
   virtual uint64_t expert_slot_bytes(const ModelSpec&, const Placement&) const { return 0; }
   /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
+  /// kUnsupported where this device cannot have a part of a model of which `others`, none of them
+  /// the host, have parts too.
+  virtual Status check_beside(const std::vector<const TierSizer*>& others) const;
   /// Weights, workspaces, tables of the blocks placed on this tier. Rows that last only as long as
   /// loading does are marked transient.
   virtual std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
@@ -138,8 +116,8 @@ class TierSizer {
 
 /// Environment values a session template may take; empty strings = unset.
 struct PlanEnvironment {
-  std::string kv_dtype, budget, window, recency;
-  static PlanEnvironment read();  // SHARPI_KV_DTYPE, SHARPI_SNAPKV_*
+  std::string kv_dtype, budget, window, recency, device;
+  static PlanEnvironment read();  // SHARPI_KV_DTYPE, SHARPI_SNAPKV_*, SHARPI_DEVICE
 };
 
 /// What a plan asks of the machine besides sizes.
@@ -158,33 +136,43 @@ struct Plan {
   /// Why that one is on the CPU though the head may be on a GPU; empty = it is where the head is.
   std::string draft_on_host;
   Placement placement;
-  uint32_t device = 0;  // of the CUDA blocks; 0 = there are none
+  std::vector<PlanDevice> devices;  // that blocks may go to, the host first
   ModelShape model;
   SessionShape session;
   std::string placement_reason;  // why an automatic placement left the GPU out; empty = it did not
   std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
   Rates rates;                         // used; 0 = not needed by this plan
   uint64_t expert_slot_bytes = 0;      // of one slot; 0 = there can be none
-  /// The bytes that everything made of this plan may hold; SHARPI_ALL_FREE = whatever is free.
-  uint64_t device_budget = SHARPI_ALL_FREE, host_budget = SHARPI_ALL_FREE;
+  uint32_t split = SHARPI_SPLIT_FEWEST;
   bool n_ctx_is_auto = false, narrowed = false;
   uint64_t capture_bytes = 0;  // of capture_bytes() below
   bool session_only = false;   // made by sharpi_plan_session
   std::vector<MemoryRow> rows;
   uint64_t file_fingerprint = 0;
 
-  /// True for the host's tier and the device of this plan, if blocks are placed there.
-  bool uses(const TierSizer& sizer) const;
+  /// Whether blocks are placed on the device of a sizer.
+  bool uses(const TierSizer& sizer) const { return placement.uses(sizer.device()); }
+  /// One of `devices`; null = there is no such.
+  const PlanDevice* device(DeviceIndex index) const;
+  /// SHARPI_TIER_* of a device; 0 = none of this plan's.
+  uint32_t tier_of(DeviceIndex index) const;
+  /// Rows of the model, and of a session of some shape, on a device.
+  std::vector<MemoryRow> model_rows(const TierSizer& sizer) const;
+  std::vector<MemoryRow> session_rows(const TierSizer& sizer, const SessionShape& shape) const;
   sharpi_plan_summary summary() const;
+  std::vector<sharpi_plan_device> device_rows() const;
   std::string json() const;
 };
 
-/// "cpu" or "cuda" for SHARPI_TIER_*; "none" for 0.
-const char* tier_name(uint32_t tier);
-/// For a line with one letter a layer: c = the host, g = a device.
-constexpr char tier_letter(TierId tier) {
-  return is_host(tier) ? 'c' : 'g';
-}
+/// The plan as the tier of one device gets it (Placement::seen_from()).
+std::shared_ptr<const Plan> seen_from(DeviceIndex device, std::shared_ptr<const Plan> plan);
+
+/// Seconds that a token takes to read its weights and, with `full`, its rows too, and for its row
+/// to go from device to device; 0 = a rate that this depends on is not known.
+double token_seconds(const Plan& plan, bool full);
+/// For a line with one letter a layer: c = the host, g, h, i, ... = the devices with blocks in the
+/// order in which a token comes to them.
+char device_letter(const Placement& placement, DeviceIndex device);
 /// What a layer stores by a plan: its kind, tiers, dtypes and capacity. kInvalidArgument: no such
 /// layer.
 Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);
@@ -241,8 +229,13 @@ uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& sessi
                                 uint32_t n_chunk);
 /// What the template's capture window takes of a session, on all tiers, or a window of 64 would.
 uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& plan);
-/// Bytes of a tier's memory that the rows of a model take, the worst moment of loading included.
-uint64_t model_bytes(const std::vector<MemoryRow>& rows, TierId tier);
+/// Bytes of a device's memory that the rows of a model take, the worst moment of loading included.
+uint64_t model_bytes(const std::vector<MemoryRow>& rows, DeviceIndex device);
+/// What the rows of a priced plan come to there, all of its sessions and the worst moment of
+/// loading included.
+uint64_t peak_bytes(const Plan& plan, DeviceIndex device);
+/// Whether a row is in a device's memory: pinned memory is the host's, whoever takes it.
+bool is_of(const MemoryRow& row, DeviceIndex device);
 /// kDoesNotFit naming the row that is short when `wanted` exceeds what `priced` took.
 Status check_within(const std::vector<MemoryRow>& priced, const std::vector<MemoryRow>& wanted);
 

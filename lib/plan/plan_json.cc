@@ -38,6 +38,36 @@ std::string row_json(const MemoryRow& r) {
   return out;
 }
 
+std::string device_json(const sharpi_plan_device& d) {
+  std::string out;
+  JsonObject o(&out);
+  o.number("device", d.device);
+  o.text("tier", tier_name(d.tier));
+  o.text("name", d.name);
+  o.text("id", d.id);
+  o.number("n_layers", d.n_layers);
+  o.number("n_ffn", d.n_ffn);
+  o.number("n_experts", d.n_experts);
+  o.number("n_expert_slots", d.n_expert_slots);
+  o.number("has_embedding", d.has_embedding);
+  o.number("has_head", d.has_head);
+  const auto number_or_null = [&](const char* name, uint64_t value, uint64_t none) {
+    value == none ? o.raw(name, "null") : o.number(name, value);
+  };
+  number_or_null("budget", d.budget, SHARPI_ALL_FREE);
+  number_or_null("reserve", d.reserve, SHARPI_RESERVE_AUTO);
+  o.number("payload_bytes", d.payload_bytes);
+  o.number("held_bytes", d.held_bytes);
+  o.number("peak_bytes", d.peak_bytes);
+  o.number("token_bytes", d.token_bytes);
+  o.number("token_row_bytes", d.token_row_bytes);
+  o.real("rate", d.rate);
+  o.real("link_rate", d.link_rate);
+  o.text("refusal", d.refusal);
+  o.close();
+  return out;
+}
+
 const char* mixer_name(uint32_t mixer) {
   return mixer == SHARPI_MIXER_DELTA_NET ? "delta net"
          : mixer == SHARPI_MIXER_WINDOW  ? "window"
@@ -46,7 +76,8 @@ const char* mixer_name(uint32_t mixer) {
 
 bool same_group(const sharpi_layer_info& a, const sharpi_layer_info& b) {
   return a.mixer == b.mixer && a.tier == b.tier && a.ffn_tier == b.ffn_tier &&
-         a.experts_tier == b.experts_tier && a.k_dtype == b.k_dtype && a.v_dtype == b.v_dtype &&
+         a.experts_tier == b.experts_tier && a.device == b.device && a.ffn_device == b.ffn_device &&
+         a.experts_device == b.experts_device && a.k_dtype == b.k_dtype && a.v_dtype == b.v_dtype &&
          a.capacity == b.capacity && a.n_kv_heads == b.n_kv_heads && a.head_dim == b.head_dim;
 }
 
@@ -59,6 +90,13 @@ std::string layers_json(const std::vector<uint32_t>& layers, const sharpi_layer_
   o.text("tier", tier_name(l.tier));
   o.text("ffn_tier", tier_name(l.ffn_tier));
   o.text("experts_tier", tier_name(l.experts_tier));
+  o.number("device", l.device);
+  o.number("ffn_device", l.ffn_device);
+  if (l.experts_device == SHARPI_UNSET) {
+    o.raw("experts_device", "null");
+  } else {
+    o.number("experts_device", l.experts_device);
+  }
   o.text("k_dtype", kv_dtype_name(static_cast<KvDtype>(l.k_dtype)));
   o.text("v_dtype", kv_dtype_name(static_cast<KvDtype>(l.v_dtype)));
   o.number("capacity", l.capacity);
@@ -89,14 +127,18 @@ void add_placement(const Plan& plan, const sharpi_plan_summary& s, JsonObject* o
   o->number("n_gpu_experts", s.n_gpu_experts);
   o->number("n_expert_slots", s.n_expert_slots);
   o->number("expert_slot_bytes", s.expert_slot_bytes);
-  o->text("embedding_tier", tier_name(static_cast<uint32_t>(plan.placement.embedding)));
-  o->text("head_tier", tier_name(static_cast<uint32_t>(plan.placement.head)));
-  const auto tier_if = [](bool is_there, TierId tier) {
-    return tier_name(is_there ? static_cast<uint32_t>(tier) : 0);
+  o->text("embedding_tier", tier_name(plan.tier_of(plan.placement.embedding)));
+  o->text("head_tier", tier_name(plan.tier_of(plan.placement.head)));
+  const auto tier_if = [&](bool is_there, DeviceIndex device) {
+    return tier_name(is_there ? plan.tier_of(device) : 0);
   };
   o->text("mtp_tier", tier_if(plan.placement.mtp, plan.placement.head));
   o->text("draft_model_tier", tier_if(has_draft_model(plan, plan.session), plan.placement.draft));
-  o->number("device", plan.device);
+  std::string devices;
+  for (const sharpi_plan_device& d : plan.device_rows())
+    devices += (devices.empty() ? "" : ", ") + device_json(d);
+  o->raw("devices", "[" + devices + "]");
+  o->text("split", s.split == SHARPI_SPLIT_ALL ? "all" : "fewest");
   o->text("placement_reason", plan.placement_reason);
   std::string list;
   for (const std::string& text : plan.fallbacks)

@@ -63,9 +63,9 @@ KvDtype choose(KvDtype wanted, KvDtype env, KvDtype automatic) {
   return env != KvDtype::kAuto ? env : automatic;
 }
 
-bool has_attention_on(const ModelSpec& spec, const Placement& placement, TierId tier) {
+bool has_attention_on_a_device(const ModelSpec& spec, const Placement& placement) {
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    if (spec.layers[l].owns_kv() && placement.mixer[l] == tier) return true;
+    if (spec.layers[l].owns_kv() && !is_host(placement.mixer[l])) return true;
   }
   return false;
 }
@@ -76,7 +76,7 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
                                      const sharpi_session_params& p,
                                      const PlanEnvironment& environment, KvDtype automatic) {
   SHARPI_TRY_ASSIGN(const DtypeWishes w, read_wishes(p, environment));
-  const bool split = has_attention_on(spec, placement, TierId::kCuda);
+  const bool split = has_attention_on_a_device(spec, placement);
   SessionDtypes out;
   const KvDtypePair trunk{choose(w.k, w.env, automatic), choose(w.v, w.env, automatic)};
   KvDtypePair tail = trunk;
@@ -86,7 +86,7 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
   out.any_auto = (w.k == KvDtype::kAuto || w.v == KvDtype::kAuto) && w.env == KvDtype::kAuto;
   out.per_layer.resize(spec.layers.size());
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    out.per_layer[l] = placement.mixer[l] == TierId::kCuda ? trunk : tail;
+    out.per_layer[l] = is_host(placement.mixer[l]) ? tail : trunk;
   }
   return out;
 }
@@ -234,13 +234,13 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   if (dtypes.any_auto) {
     // What the plan chose for `auto`, narrowing included, is what its sessions get.
     s.dtypes = priced.dtypes;
-    const bool split = has_attention_on(spec, placement, TierId::kCuda);
+    const bool split = has_attention_on_a_device(spec, placement);
     const auto is_given = [split](bool in_tail, sharpi_kv_dtype trunk, sharpi_kv_dtype tail) {
       const bool by_trunk = trunk != SHARPI_KV_AUTO && !(in_tail && split);
       return by_trunk || (in_tail && tail != SHARPI_KV_AUTO);
     };
     for (size_t l = 0; l < s.dtypes.size(); ++l) {
-      const bool in_tail = placement.mixer[l] != TierId::kCuda;
+      const bool in_tail = is_host(placement.mixer[l]);
       const KvDtypePair from = dtypes.per_layer[l];
       if (is_given(in_tail, params.k_dtype, params.tail_k_dtype)) s.dtypes[l].k = from.k;
       if (is_given(in_tail, params.v_dtype, params.tail_v_dtype)) s.dtypes[l].v = from.v;
@@ -264,10 +264,12 @@ Status check_within(const std::vector<MemoryRow>& priced, const std::vector<Memo
   for (const MemoryRow& w : wanted) {
     uint64_t have = 0, need = 0;
     for (const MemoryRow& r : priced) {
-      if (r.tier == w.tier && r.purpose == w.purpose && r.per_session) have += r.held_bytes;
+      const bool same = r.device == w.device && r.tier == w.tier && r.purpose == w.purpose;
+      if (same && r.per_session) have += r.held_bytes;
     }
     for (const MemoryRow& r : wanted) {
-      if (r.tier == w.tier && r.purpose == w.purpose) need += r.held_bytes;
+      const bool same = r.device == w.device && r.tier == w.tier && r.purpose == w.purpose;
+      if (same) need += r.held_bytes;
     }
     if (need > have) {
       return Status::error(

@@ -5,109 +5,17 @@
 // fits.
 #include "plan/solver.h"
 
-#include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/checked.h"
 #include "plan/drafter_plan.h"
 #include "plan/ends.h"
-#include "plan/mtp_plan.h"
+#include "plan/plan_rates.h"
+#include "plan/spread.h"
 
 namespace sharpi {
 namespace {
-
-using ull = unsigned long long;
-
-/// All rows for one context and dtype choice.
-void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
-  plan->rows.clear();
-  for (const TierSizer* s : sizers) {
-    if (!plan->model.copy_weights) break;
-    for (MemoryRow& r : s->copied_weight_plan_rows(*plan->spec, plan->placement))
-      plan->rows.push_back(r);
-  }
-  for (const TierSizer* s : sizers) {
-    if (!plan->uses(*s)) continue;
-    for (MemoryRow& r : s->model_rows(*plan->spec, plan->placement, plan->model, plan->session)) {
-      plan->rows.push_back(r);
-    }
-    for (MemoryRow& r : s->session_rows(*plan->spec, plan->placement, plan->model, plan->session)) {
-      plan->rows.push_back(r);
-    }
-  }
-  for (MemoryRow& r : engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk))
-    plan->rows.push_back(r);
-  for (const auto rows_of : {mtp_model_rows, mtp_session_rows}) {
-    for (MemoryRow& r : rows_of(sizers, *plan, plan->session)) plan->rows.push_back(r);
-  }
-  for (const bool per_session : {false, true}) {
-    for (MemoryRow& r : draft_rows(sizers, *plan, plan->session, per_session))
-      plan->rows.push_back(r);
-  }
-}
-
-/// What a GPU's driver takes besides what is asked of it: images of kernels, graphs, its tables.
-constexpr uint64_t kDriverReserve = 256ull << 20;
-
-struct Budget {
-  uint64_t bytes = 0;
-  bool is_free_memory = false;
-  const char* memory = "";  // "host" or "device"
-  std::string where;        // of a device: " on NAME (device 2)"
-  std::string name() const {
-    return is_free_memory ? "free memory" : std::string(memory) + "_budget";
-  }
-};
-
-Budget make_budget(const TierSizer* sizer, uint64_t param, const char* memory) {
-  Budget b;
-  b.memory = memory;
-  b.is_free_memory = param == SHARPI_ALL_FREE;
-  b.bytes = b.is_free_memory ? (sizer == nullptr ? 0 : sizer->free_bytes()) : param;
-  if (sizer != nullptr && sizer->tier() == TierId::kCuda && b.is_free_memory) {
-    b.bytes -= std::min(b.bytes, kDriverReserve);
-  }
-  if (sizer != nullptr && sizer->tier() == TierId::kCuda) {
-    b.where =
-        " on " + sizer->device_name() + " (device " + std::to_string(sizer->device_index()) + ")";
-  }
-  return b;
-}
-
-uint64_t needed(const Plan& plan, bool device) {
-  const sharpi_plan_summary s = plan.summary();
-  return device ? s.device_peak_bytes : s.host_peak_bytes;
-}
-
-/// The row of a memory that is `short_by` bytes short: the largest that a request can change, else
-/// the largest.
-const MemoryRow* short_row(const Plan& plan, bool device, uint64_t short_by, uint64_t* bytes) {
-  const MemoryRow* found[2] = {};
-  uint64_t most[2] = {};
-  for (const MemoryRow& r : plan.rows) {
-    if (r.kind == SHARPI_ROW_MAPPED || (r.kind == SHARPI_ROW_DEVICE) != device) continue;
-    const uint64_t n = saturating_mul(r.held_bytes, r.per_session ? plan.model.n_sessions : 1);
-    const bool fixed = r.purpose == SHARPI_ROW_WEIGHTS || n < short_by;
-    if (n > most[fixed]) most[fixed] = n, found[fixed] = &r;
-  }
-  *bytes = found[0] != nullptr ? most[0] : most[1];
-  return found[0] != nullptr ? found[0] : found[1];
-}
-
-/// Ok, or how many bytes the plan is over, and of which row.
-Status check_budget(const Plan& plan, const Budget& budget, bool device) {
-  const uint64_t need = needed(plan, device);
-  if (need <= budget.bytes) return Status::ok();
-  uint64_t bytes = 0;
-  const MemoryRow* row = short_row(plan, device, need - budget.bytes, &bytes);
-  return Status::error(Code::kDoesNotFit,
-                       "the plan takes %llu bytes of %s memory%s, %llu more than the %s of %llu; "
-                       "row \"%s\" with %llu bytes lacks them",
-                       static_cast<ull>(need), budget.memory, budget.where.c_str(),
-                       static_cast<ull>(need - budget.bytes), budget.name().c_str(),
-                       static_cast<ull>(budget.bytes), row ? row->label : "?",
-                       static_cast<ull>(bytes));
-}
 
 // An automatic context must not drive blocks off the device: the placement is the one for this many
 // tokens, and the context then grows as far as that placement allows.
@@ -135,18 +43,20 @@ class Solver {
         plan_(plan),
         ends_(usable_ends(*ladder, *plan)),
         n_ctx_(plan->session.n_ctx),
-        host_(make_budget(find_host(in.sizers), in.params.host_budget, "host")),
-        device_(make_budget(in.device, in.params.device_budget, "device")) {}
+        host_(make_limit(in.host)),
+        all_(in.all) {
+    for (const DeviceRequest& d : in.devices) devices_.push_back(make_limit(d));
+  }
 
   /// Whether all blocks that the pins allow there fit the device, the embedding apart where it may
   /// leave alone, with the default dtype or a narrower automatic one. What fits first is what
   /// solve() takes. Narrower rows go before an embedding on the host: a token reads fewer bytes.
-  Result<bool> all_blocks_fit() {
+  Result<bool> all_blocks_fit(bool narrows = true) {
     const std::vector<Ends> choices = ends_;
     for (const Ends ends : choices) {
       if (ends == Ends::kNone && ends != choices.front()) continue;  // the head is a block as well
       ladder_.keep(ends);
-      SHARPI_TRY_ASSIGN(const bool fits, first_rung_fits());
+      SHARPI_TRY_ASSIGN(const bool fits, first_rung_fits(narrows));
       if (!fits) continue;
       ends_ = {ends};
       whole_ = automatic_;
@@ -169,8 +79,8 @@ class Solver {
     automatic_ = plan_->spec->default_kv_dtype;
     plan_->session.n_ctx = placed_context();
     if (!set_placement(ladder_.least_rung()).is_ok()) return false;
-    price(sizers_, plan_);
-    const bool fits = check_budget(*plan_, device_, true).is_ok();
+    price_placed();
+    const bool fits = check_devices().is_ok();
     return set_placement(0).is_ok() && fits;
   }
 
@@ -202,6 +112,7 @@ class Solver {
   /// The placement of a rung and the dtypes that go with it.
   Status set_placement(size_t rung, uint32_t n_slots = 0) {
     rung_ = rung;
+    keeps_spread_ = false;
     const int32_t pinned = ladder_.pinned_slots();
     plan_->placement = ladder_.at(rung, pinned >= 0 ? static_cast<uint32_t>(pinned) : n_slots);
     plan_->placement.mtp = (plan_->session.drafters & SHARPI_DRAFT_MTP) != 0;
@@ -215,16 +126,36 @@ class Solver {
     return check_kv_geometry(*plan_->spec, all, plan_->session.dtypes);
   }
 
+  /// Rows of what is set, its blocks spread over the devices first.
+  void price_placed() {
+    Placement& p = plan_->placement;
+    if (devices_.size() > 1 && !keeps_spread_) {
+      const uint32_t n_slots = std::exchange(p.n_expert_slots, 0);
+      p.slots_of.clear();
+      spread(devices_, all_, plan_);
+      spread_slots(n_slots, devices_, plan_);
+    } else if (!keeps_spread_) {
+      spread(devices_, all_, plan_);
+    }
+    price(sizers_, plan_);
+  }
+
+  Status check_devices() const {
+    for (const MemoryLimit& l : devices_) SHARPI_TRY(check_limit(*plan_, l));
+    return Status::ok();
+  }
+
   /// Whether the first rung fits the device, with the default dtype or a narrower automatic one.
-  Result<bool> first_rung_fits() {
+  Result<bool> first_rung_fits(bool narrows) {
     automatic_ = plan_->spec->default_kv_dtype;
     while (true) {
       SHARPI_TRY(set_placement(0));
       plan_->session.n_ctx = placed_context();
-      price(sizers_, plan_);
-      if (check_budget(*plan_, device_, true).is_ok()) return true;
+      price_placed();
+      if (check_devices().is_ok()) return true;
       const KvDtype next = narrower(automatic_);
-      if (!any_auto_ || plan_->n_ctx_is_auto || next == automatic_) return false;
+      const bool is_last = next == automatic_ || !narrows;
+      if (!any_auto_ || plan_->n_ctx_is_auto || is_last) return false;
       automatic_ = next;
       if (!set_placement(0).is_ok()) return false;  // rows that this codec cannot store
     }
@@ -232,9 +163,9 @@ class Solver {
 
   Status fit(uint32_t n_ctx) {
     plan_->session.n_ctx = n_ctx;
-    price(sizers_, plan_);
-    SHARPI_TRY(check_budget(*plan_, device_, true));
-    return check_budget(*plan_, host_, false);
+    price_placed();
+    SHARPI_TRY(check_devices());
+    return check_limit(*plan_, host_);
   }
 
   uint32_t placed_context() const {
@@ -247,8 +178,9 @@ class Solver {
     struct Found {
       Ends ends;
       size_t rung;
-      uint32_t slots;
+      Placement placed;
       TokenCost cost;
+      bool keeps_spread;
     };
     const uint32_t n_ctx = placed_context();
     std::optional<Found> best;
@@ -256,11 +188,15 @@ class Solver {
       ladder_.keep(ends);
       SHARPI_TRY(find_rung(n_ctx));
       if (ends_.size() > 1 && !fit(n_ctx).is_ok()) continue;
-      const Found found{ends, rung_, plan_->placement.n_expert_slots, token_cost(*plan_)};
+      const Found found{ends, rung_, plan_->placement, token_cost(*plan_), keeps_spread_};
       if (!best || is_better(ends, found.cost, best->cost)) best = found;
     }
     ladder_.keep(best ? best->ends : ends_.front());
-    SHARPI_TRY(best ? set_placement(best->rung, best->slots) : find_rung(n_ctx));
+    SHARPI_TRY(best ? set_placement(best->rung, best->placed.n_expert_slots) : find_rung(n_ctx));
+    if (best && best->keeps_spread) {
+      plan_->placement = best->placed;
+      keeps_spread_ = true;
+    }
     return plan_->n_ctx_is_auto ? largest_context() : fit(n_ctx);
   }
 
@@ -274,8 +210,8 @@ class Solver {
       const size_t middle = tried < 3 ? low : low + (high - low) / 2;
       SHARPI_TRY(set_placement(middle));
       plan_->session.n_ctx = n_ctx;
-      price(sizers_, plan_);
-      if (check_budget(*plan_, device_, true).is_ok()) {
+      price_placed();
+      if (check_devices().is_ok()) {
         high = middle;
       } else {
         low = middle + 1;
@@ -291,10 +227,33 @@ class Solver {
     const size_t rung = rung_;
     const uint32_t most = ladder_.max_slots(rung);
     if (most == 0 || !fit(n_ctx).is_ok()) return Status::ok();
+    if (devices_.size() > 1) return grow_slots_of_each(n_ctx);
     const uint32_t n = largest(0, most, [&](uint32_t slots) {
       return set_placement(rung, slots).is_ok() && fit(n_ctx).is_ok();
     });
     return set_placement(rung, n);
+  }
+
+  /// The same where layers are on several devices, and stay where they are.
+  Status grow_slots_of_each(uint32_t n_ctx) {
+    Placement& p = plan_->placement;
+    keeps_spread_ = true;
+    for (const MemoryLimit& l : devices_) {
+      uint32_t& own = p.slots_of[index_of(l.index)];
+      const uint32_t before = p.n_expert_slots;
+      const auto take = [&](uint32_t n) {
+        own = n;
+        p.n_expert_slots = before + n;
+      };
+      const auto most = static_cast<uint32_t>(p.n_parted_experts(*plan_->spec, l.index));
+      const uint32_t n = largest(0, most, [&](uint32_t slots) {
+        take(slots);
+        return fit(n_ctx).is_ok();
+      });
+      take(n);
+    }
+    keeps_spread_ = p.n_expert_slots != 0;
+    return fit(n_ctx);
   }
 
   uint32_t least_context() const { return std::min(plan_->spec->n_ctx_train, kLeastContext); }
@@ -396,12 +355,13 @@ class Solver {
   std::string larger_budgets(uint32_t asked) {
     std::string text;
     const Status as_asked = fit(asked);
-    for (const Budget* b : {&device_, &host_}) {
-      const bool device = b == &device_;
-      if (as_asked.is_ok() || check_budget(*plan_, *b, device).is_ok()) continue;
-      text +=
-          (text.empty() ? "" : " with ") + b->name() + " " + std::to_string(needed(*plan_, device));
-    }
+    const auto add = [&](const MemoryLimit& l) {
+      if (as_asked.is_ok() || check_limit(*plan_, l).is_ok()) return;
+      text += (text.empty() ? "" : " with ") + l.name() + " " +
+              std::to_string(peak_bytes(*plan_, l.index));
+    };
+    for (const MemoryLimit& l : devices_) add(l);
+    add(host_);
     return text;
   }
 
@@ -431,7 +391,10 @@ class Solver {
   Plan* plan_;
   std::vector<Ends> ends_;  // that are tried
   const uint32_t n_ctx_;    // as asked for
-  const Budget host_, device_;
+  const MemoryLimit host_;
+  std::vector<MemoryLimit> devices_;
+  const bool all_;                // layers go to all devices
+  bool keeps_spread_ = false;     // the placement says which device has which block
   uint64_t modest_bytes_ = 0;     // of the host, what the sessions take with a modest context
   bool kept_small_ = false;       // an automatic context could be larger
   std::optional<KvDtype> whole_;  // an automatic dtype with which all blocks fit
@@ -440,18 +403,37 @@ class Solver {
   bool any_auto_ = false;
 };
 
-/// Rates that are given; the others are measured when they are needed.
-Status set_rates(const sharpi_plan_params& params, const PlanMachine* machine, bool needed,
-                 Plan* plan) {
-  Rates r{params.device_rate, params.pcie_rate, params.host_rate};
-  if (needed && machine != nullptr && (r.device == 0 || r.pcie == 0 || r.host == 0)) {
-    SHARPI_TRY_ASSIGN(const Rates measured, machine->measured_rates(plan->device));
-    if (r.device == 0) r.device = measured.device;
-    if (r.pcie == 0) r.pcie = measured.pcie;
-    if (r.host == 0) r.host = measured.host;
+/// Over all of the devices of `in`, or as many of them as it takes.
+Status solve_over(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
+  Solver solver(in, ladder, plan);
+  SHARPI_TRY_ASSIGN(const bool whole, solver.all_blocks_fit());
+  if (!whole && ladder->order_matters() && solver.fits_at_all()) {
+    SHARPI_TRY(set_rates(in.host, in.devices, in.params, in.machine, true, plan));
+    ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));
   }
-  plan->rates = r;
-  return Status::ok();
+  SHARPI_TRY(solver.solve());
+  SHARPI_TRY(check_shared_rows(*plan));
+  SHARPI_TRY(check_automatic_budget(plan->session));
+  plan->capture_bytes = capture_bytes(in.sizers, *plan);
+  const size_t n = plan->placement.route().size();
+  const bool needed = n > 1 || (n != 0 && plan->placement.uses(DeviceIndex::kHost));
+  return set_rates(in.host, in.devices, in.params, in.machine, needed, plan);
+}
+
+/// The first device that holds all blocks which the pins allow there; the number of devices = none.
+/// Where several can hold them together, that comes before narrower rows.
+Result<size_t> first_that_holds_all(const SolveInputs& in, const PlacementLadder& ladder,
+                                    const Plan& plan) {
+  for (size_t d = 0; d < in.devices.size(); ++d) {
+    SolveInputs one = in;
+    one.devices = {in.devices[d]};
+    PlacementLadder own = ladder;
+    Plan trial = plan;
+    SHARPI_TRY_ASSIGN(const bool whole,
+                      Solver(one, &own, &trial).all_blocks_fit(!in.together.is_ok()));
+    if (whole) return d;
+  }
+  return in.devices.size();
 }
 
 }  // namespace
@@ -479,17 +461,21 @@ uint64_t weight_bytes(const Plan& plan) {
 }
 
 Status solve(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
-  Solver solver(in, ladder, plan);
-  SHARPI_TRY_ASSIGN(const bool whole, solver.all_blocks_fit());
-  if (!whole && ladder->order_matters() && solver.fits_at_all()) {
-    SHARPI_TRY(set_rates(in.params, in.machine, true, plan));
-    ladder->order_by(give_order(*plan->spec, plan->session, solver.tail_dtypes(), plan->rates));
+  const bool pinned = std::any_of(in.devices.begin(), in.devices.end(),
+                                  [](const DeviceRequest& d) { return d.n_layers >= 0; });
+  if (in.devices.size() < 2) return solve_over(in, ladder, plan);
+  SolveInputs own = in;
+  if (!in.all && !pinned) {
+    SHARPI_TRY_ASSIGN(size_t one, first_that_holds_all(in, *ladder, *plan));
+    const bool is_held = one < in.devices.size();
+    if (!is_held && !in.together.is_ok() && !in.named) one = 0;  // as if it were alone
+    if (one < in.devices.size()) own.devices = {in.devices[one]};
+    if (own.devices.size() == 1 && !is_held)
+      plan->fallbacks.push_back("one device is used of " + std::to_string(in.devices.size()) +
+                                ": " + in.together.text());
   }
-  SHARPI_TRY(solver.solve());
-  SHARPI_TRY(check_automatic_budget(plan->session));
-  plan->capture_bytes = capture_bytes(in.sizers, *plan);
-  const bool split = plan->placement.uses(TierId::kCpu) && plan->placement.uses(TierId::kCuda);
-  return set_rates(in.params, in.machine, split, plan);
+  if (own.devices.size() > 1) SHARPI_TRY(in.together);
+  return solve_over(own, ladder, plan);
 }
 
 }  // namespace sharpi

@@ -3,10 +3,10 @@
 // most. Internal to the plan. Thread rule: plain values.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "base/status.h"
+#include "plan/device_requests.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
 
@@ -16,15 +16,12 @@ struct SolveInputs {
   const std::vector<const TierSizer*>& sizers;
   const sharpi_plan_params& params;
   const PlanEnvironment& environment;
-  const TierSizer* device = nullptr;  // that blocks may go to; null = none
+  DeviceRequest host;
+  std::vector<DeviceRequest> devices;  // that blocks may go to
+  bool named = false, all = false;     // as DeviceRequests
+  Status together;                     // why one model cannot be on several of them; ok = it can
   const PlanMachine* machine = nullptr;
 };
-
-inline const TierSizer* find_host(const std::vector<const TierSizer*>& sizers) {
-  const auto it = std::find_if(sizers.begin(), sizers.end(),
-                               [](const TierSizer* s) { return s->tier() == TierId::kCpu; });
-  return it == sizers.end() ? nullptr : *it;
-}
 
 /// Placement, context, dtypes, rows and rates of a plan whose model and session are set.
 Status solve(const SolveInputs& inputs, PlacementLadder* ladder, Plan* plan);

@@ -80,30 +80,38 @@ uint64_t row_bytes_read(const ModelSpec& spec, uint32_t layer, const SessionShap
 }
 
 TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement,
-                       const SessionShape& session) {
+                       const SessionShape& session, DeviceIndex device) {
   TokenBytes t;
-  const auto add = [&](TierId tier, uint64_t n) {
-    (tier == TierId::kCpu ? t.host : t.device) += n;
-  };
+  const auto add = [&](DeviceIndex at, uint64_t n) { t.weights += at == device ? n : 0; };
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerBytes b = layer_bytes(spec, l);
     add(placement.mixer[l], b.mixer);
     add(placement.ffn[l], b.ffn);
     add(placement.experts[l], b.experts_read);
-    const uint64_t rows = row_bytes_read(spec, l, session, nullptr);
-    (placement.mixer[l] == TierId::kCpu ? t.host_rows : t.device_rows) += rows;
+    if (placement.mixer[l] == device) t.rows += row_bytes_read(spec, l, session, nullptr);
   }
   add(placement.head, (spec.tied_output ? spec.token_embd : spec.output).bytes());
   return t;
 }
 
-double token_seconds(const TokenBytes& bytes, const Rates& rates, bool full) {
-  const uint64_t on_device = bytes.device + (full ? bytes.device_rows : 0);
-  const uint64_t on_host = bytes.host + (full ? bytes.host_rows : 0);
-  if ((on_device != 0 && rates.device == 0) || (on_host != 0 && rates.host == 0)) return 0;
-  const double device = on_device == 0 ? 0 : static_cast<double>(on_device) / rates.device;
-  const double host = on_host == 0 ? 0 : static_cast<double>(on_host) / rates.host;
-  return device + host;
+double token_seconds(const Plan& plan, bool full) {
+  double host = 0, devices = 0;
+  for (const PlanDevice& d : plan.devices) {
+    const TokenBytes t = token_bytes(*plan.spec, plan.placement, plan.session, d.index);
+    const uint64_t bytes = t.weights + (full ? t.rows : 0);
+    if (bytes == 0) continue;
+    if (d.rate == 0) return 0;
+    (is_host(d.index) ? host : devices) += static_cast<double>(bytes) / d.rate;
+  }
+  // Between devices, a hidden row leaves one and comes to the next one.
+  const std::vector<DeviceIndex> route = plan.placement.route();
+  const double row = static_cast<double>(plan.spec->n_embd) * sizeof(float);
+  for (size_t i = 1; i < route.size(); ++i) {
+    const PlanDevice *from = plan.device(route[i - 1]), *to = plan.device(route[i]);
+    if (from == nullptr || to == nullptr || from->link_rate == 0 || to->link_rate == 0) return 0;
+    devices += row / std::min(from->link_rate, to->link_rate);
+  }
+  return devices + host;
 }
 
 }  // namespace sharpi

@@ -20,8 +20,8 @@ std::vector<TensorRef> mtp_tensors(const ModelSpec& spec);
 /// Those of them that products read, routers apart (they are always computed in f32).
 std::vector<TensorRef> block_products(const ModelSpec& spec, const Block& block);
 
-/// Calls visit(block, tier) for every block of a placement in execution order; `tier` is where its
-/// weights are.
+/// Calls visit(block, device) for every block of a placement in execution order; `device` is where
+/// its weights are.
 template <class F>
 void each_block(const ModelSpec& spec, const Placement& placement, F&& visit) {
   visit(Block{BlockKind::kEmbedding, 0}, placement.embedding);

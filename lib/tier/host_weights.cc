@@ -29,27 +29,30 @@ MemoryRow weight_row(HostTensors::Use use, uint64_t payload, uint64_t held) {
 }  // namespace
 
 int64_t first_per_layer_embedding(const ModelSpec& s, const Placement& p) {
-  if (s.d_ple == 0 || p.embedding == TierId::kCpu) return -1;
+  if (s.d_ple == 0 || p.embedding == DeviceIndex::kHost) return -1;
   for (uint32_t l = 0; l < s.n_layers(); ++l) {
-    if (p.ffn[l] == TierId::kCpu && s.layers[l].ple_gate) return l;
+    if (p.ffn[l] == DeviceIndex::kHost && s.layers[l].ple_gate) return l;
   }
   return -1;
 }
 
 HostTensors::HostTensors(const ModelSpec& s, const Placement& p) {
   if (first_per_layer_embedding(s, p) >= 0) add(s, Block{BlockKind::kEmbedding, 0});
-  if (p.per_layer_embedding == TierId::kCpu && s.d_ple != 0) {
+  if (p.per_layer_embedding == DeviceIndex::kHost && s.d_ple != 0) {
     for (const TensorRef* t : {&s.ple_embd, &s.ple_model_proj, &s.ple_proj_norm}) {
       add(*t, kEmbedding);
     }
   }
-  each_block(s, p, [&](const Block& block, TierId tier) {
-    if (tier != TierId::kCpu) return;
+  each_block(s, p, [&](const Block& block, DeviceIndex device) {
+    if (device != DeviceIndex::kHost) return;
     add(s, block);
     // Another tier's rows arrive before their norm, which is a tensor of that tier's block.
     if (block.kind == BlockKind::kExperts) add(s.layers[block.layer].ffn_norm, kExperts);
   });
-  if (!p.mtp || p.head != TierId::kCpu) return;
+  // A block that drafts on another device than the embedding's is told its tokens' embeddings.
+  const bool needs_table = p.mtp && !is_host(p.head) && p.head != p.embedding && !s.mtp.embd;
+  if (needs_table) add(s.token_embd, kEmbedding);
+  if (!p.mtp || !is_host(p.head)) return;
   for (const TensorRef& t : mtp_tensors(s)) add(t, kMtp);
 }
 

@@ -10,16 +10,16 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
                                    const Placement* home) {
   if (home == nullptr) home = &placement;
   std::vector<Segment> segments;
-  const auto add = [&](TierId tier, TierId weights, BlockKind kind, uint32_t layer) {
-    if (segments.empty() || segments.back().tier != tier) {
+  const auto add = [&](DeviceIndex device, DeviceIndex weights, BlockKind kind, uint32_t layer) {
+    if (segments.empty() || segments.back().device != device) {
       Segment next;
-      next.tier = tier;
+      next.device = device;
       next.index = static_cast<uint32_t>(segments.size());
       next.first_here = std::none_of(segments.begin(), segments.end(),
-                                     [&](const Segment& s) { return s.tier == tier; });
+                                     [&](const Segment& s) { return s.device == device; });
       segments.push_back(std::move(next));
     }
-    const bool streamed = home != &placement && tier != weights;
+    const bool streamed = home != &placement && device != weights;
     segments.back().blocks.push_back(Block{kind, layer, streamed});
     segments.back().streamed = segments.back().streamed || streamed;
   };
@@ -32,7 +32,7 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
     }
   }
   add(placement.head, home->head, BlockKind::kHead, 0);
-  for (Segment& s : segments) s.program = make_program(spec, *home, s);
+  for (Segment& s : segments) s.program = make_program(spec, placement, s);
   return segments;
 }
 

@@ -15,21 +15,21 @@ enum class BlockKind : uint8_t { kEmbedding, kMixer, kFfn, kExperts, kHead };
 struct Block {
   BlockKind kind = BlockKind::kEmbedding;
   uint32_t layer = 0;
-  bool streamed = false;  // its weights are placed on another tier and come over for the call
+  bool streamed = false;  // its weights are placed on another device and come over for the call
 };
 
-/// A maximal run of blocks on one tier, in execution order.
+/// A maximal run of blocks on one device, in execution order.
 struct Segment {
-  TierId tier = TierId::kCpu;
+  DeviceIndex device = DeviceIndex::kHost;
   std::vector<Block> blocks;
   SegmentProgram program;   // make_program() of the blocks
   uint32_t index = 0;       // in its list
-  bool first_here = false;  // the first of its tier: brings the call's tables along
+  bool first_here = false;  // the first of its device: brings the call's tables along
   bool streamed = false;    // has such a block; a list with one is not the placement's own
 };
 
 /// The segments of a call whose blocks run where `placement` says. A layer's routed experts are
-/// computed by the tier of its FFN block, wherever their weights are. `home`: where the weights
+/// computed by the device of its FFN block, wherever their weights are. `home`: where the weights
 /// are, when that differs; blocks that run elsewhere are marked as streamed.
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
                                    const Placement* home = nullptr);

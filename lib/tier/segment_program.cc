@@ -13,7 +13,7 @@ class ProgramMaker {
   ProgramMaker(const ModelSpec& spec, const Placement& placement, const Segment& segment)
       : spec_(spec), placement_(placement), segment_(segment) {
     for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-      if (placement.mixer[l] == segment.tier) last_mixer_ = l;
+      if (placement.mixer[l] == segment.device) last_mixer_ = l;
     }
   }
 
@@ -55,15 +55,15 @@ class ProgramMaker {
   /// Where the embedding ran on another tier: what came in are embeddings in front of the first
   /// layer, and no more behind it.
   bool inputs_from_rows() const {
-    return spec_.d_ple != 0 && placement_.embedding != segment_.tier && layer_ == 0;
+    return spec_.d_ple != 0 && placement_.embedding != segment_.device && layer_ == 0;
   }
   bool inputs_from_tokens() const {
-    if (spec_.d_ple == 0 || placement_.embedding == segment_.tier) return false;
-    if (placement_.mixer[0] == segment_.tier) return false;
+    if (spec_.d_ple == 0 || placement_.embedding == segment_.device) return false;
+    if (placement_.mixer[0] == segment_.device) return false;
     for (uint32_t l = 0; l < layer_; ++l) {
-      if (placement_.ffn[l] == segment_.tier && spec_.layers[l].ple_gate) return false;
+      if (placement_.ffn[l] == segment_.device && spec_.layers[l].ple_gate) return false;
     }
-    return placement_.ffn[layer_] == segment_.tier && spec_.layers[layer_].ple_gate;
+    return placement_.ffn[layer_] == segment_.device && spec_.layers[layer_].ple_gate;
   }
 
   void mixer() {

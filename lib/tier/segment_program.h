@@ -52,7 +52,7 @@ struct Op {
 
 using SegmentProgram = std::vector<Op>;
 
-/// The operations of the segment's blocks. `placement`: where the model's weights are.
+/// The operations of the segment's blocks. `placement`: where the blocks of the call run.
 SegmentProgram make_program(const ModelSpec& spec, const Placement& placement,
                             const Segment& segment);
 

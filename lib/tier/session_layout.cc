@@ -6,11 +6,12 @@
 
 namespace sharpi {
 
-StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
+StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement,
+                              DeviceIndex device) {
   StateLayout out;
   out.index_of_layer.assign(spec.layers.size(), -1);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (!spec.layers[l].is_recurrent() || placement.mixer[l] != tier) continue;
+    if (!spec.layers[l].is_recurrent() || placement.mixer[l] != device) continue;
     const Recurrence recurrence = spec.layers[l].recurrence();
     StateLayout::Layer s;
     s.layer = l;
@@ -25,12 +26,12 @@ StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement,
   return out;
 }
 
-DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, DeviceIndex device,
                               uint32_t n_draft) {
   DraftLayout out;
   if (n_draft == 0) return out;
   const uint64_t n = n_draft + 1;
-  for (const StateLayout::Layer& l : make_state_layout(spec, placement, tier).layers) {
+  for (const StateLayout::Layer& l : make_state_layout(spec, placement, device).layers) {
     const Recurrence recurrence = spec.layers[l.layer].recurrence();
     DraftLayout::Layer at;
     for (const uint64_t width : recurrence.inputs) {
@@ -46,14 +47,15 @@ DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement,
   return out;
 }
 
-QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier) {
+QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
+                              DeviceIndex device) {
   QueryLayout out;
   out.offset_of_layer.assign(spec.layers.size(), -1);
   out.dim_of_layer.assign(spec.layers.size(), 0);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     const AttentionSpec* a = layer.attends_to_all();
-    if (placement.mixer[l] != tier || a == nullptr) continue;
+    if (placement.mixer[l] != device || a == nullptr) continue;
     out.offset_of_layer[l] = static_cast<int64_t>(out.floats);
     out.dim_of_layer[l] = a->n_heads * a->head_dim;
     out.floats += out.dim_of_layer[l];
@@ -65,10 +67,10 @@ uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx) {
   return group.block_bytes(group.ring ? group.ring_slots : std::max(group.capacity, n_ctx));
 }
 
-KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, DeviceIndex device,
                              const ModelShape& model, const SessionShape& session) {
   std::vector<bool> here(spec.layers.size());
-  for (size_t l = 0; l < here.size(); ++l) here[l] = placement.mixer[l] == tier;
+  for (size_t l = 0; l < here.size(); ++l) here[l] = placement.mixer[l] == device;
   KvShape shape;
   shape.n_ctx = session.n_ctx;
   shape.capacity = session.capacity(model.n_chunk);

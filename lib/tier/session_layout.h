@@ -34,7 +34,8 @@ struct StateLayout {
     return i < 0 ? nullptr : &layers[static_cast<size_t>(i)];
   }
 };
-StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
+StateLayout make_state_layout(const ModelSpec& spec, const Placement& placement,
+                              DeviceIndex device);
 /// What recurrent layers of this tier need to take rows back. A pass whose rows are drafts writes
 /// no state: it leaves the inputs of its recurrences, and the next pass applies those that were
 /// accepted while it reads the state anyway. Two copies, one of the last pass and one of the pass
@@ -52,7 +53,7 @@ struct DraftLayout {
   uint64_t copies_bytes() const { return 2 * copy_floats * sizeof(float); }
   uint64_t bytes() const { return copies_bytes() + scratch_floats * sizeof(float); }
 };
-DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+DraftLayout make_draft_layout(const ModelSpec& spec, const Placement& placement, DeviceIndex device,
                               uint32_t n_draft);
 /// Full-attention layers of this tier whose queries can be observed, and where one query row of
 /// each lies when a row of all layers is `floats` long.
@@ -66,10 +67,11 @@ struct QueryLayout {
     return session.capture_window == 0 ? 0 : bytes(session.capture_window + session.n_draft);
   }
 };
-QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement, TierId tier);
+QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
+                              DeviceIndex device);
 /// Bytes of address space that a group's rows may come to need.
 uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx);
-KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, TierId tier,
+KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, DeviceIndex device,
                              const ModelShape& model, const SessionShape& session);
 /// kDoesNotFit: a session's rows of sliding-window layers, KvLayout::chunk_slot_bytes, are wider
 /// than those that the plan made room for in the workspaces, which sessions of any KV type share.

@@ -125,13 +125,13 @@ class StoredSession : public StoredRows<Range> {
   uint32_t format_index = 0;
 
  protected:
-  StoredSession(TierId tier, std::shared_ptr<const Plan> plan, const SessionShape& shape)
-      : Rows(make_tier_kv_layout(*plan->spec, plan->placement, tier, plan->model, shape)),
+  StoredSession(DeviceIndex device, std::shared_ptr<const Plan> plan, const SessionShape& shape)
+      : Rows(make_tier_kv_layout(*plan->spec, plan->placement, device, plan->model, shape)),
         plan_(std::move(plan)),
         shape_(shape),
-        state_layout_(make_state_layout(*plan_->spec, plan_->placement, tier)),
-        query_layout_(make_query_layout(*plan_->spec, plan_->placement, tier)),
-        draft_layout_(make_draft_layout(*plan_->spec, plan_->placement, tier, shape.n_draft)) {}
+        state_layout_(make_state_layout(*plan_->spec, plan_->placement, device)),
+        query_layout_(make_query_layout(*plan_->spec, plan_->placement, device)),
+        draft_layout_(make_draft_layout(*plan_->spec, plan_->placement, device, shape.n_draft)) {}
 
   template <class RangeOfBytes>
   Status reserve_groups(const RangeOfBytes& range_of_bytes) {

@@ -34,8 +34,8 @@ class Host {
     EXPECT_TRUE(test::ModelFile(c.recipe).write(file_.path()));
     plan_ = std::make_shared<Plan>();
     const auto spec = load_model_spec(GgufFile::open(file_.path()).take()).take();
-    plan_->placement = Placement::all(*spec, TierId::kCuda);
-    for (TierId& t : plan_->placement.experts) t = TierId::kCpu;
+    plan_->placement = Placement::all(*spec, DeviceIndex::kHere);
+    for (DeviceIndex& t : plan_->placement.experts) t = DeviceIndex::kHost;
     weights_ = HostWeights::create(meter_, *pool_, *spec, plan_->placement, {}).take();
     plan_->spec = weights_->spec();
     plan_->model.exact = c.exact;
@@ -159,10 +159,10 @@ TEST(CpuModel, AWeightThatIsNotInMemoryIsRefusedByName) {
     plan->session.dtypes.assign(spec->n_layers(), {KvDtype::kF32, KvDtype::kF32});
     return CpuModel::create(&meter, pool.get(), kScalarKernels, plan, nullptr).status();
   };
-  Placement experts = Placement::all(*spec, TierId::kCuda);
-  for (TierId& t : experts.experts) t = TierId::kCpu;
+  Placement experts = Placement::all(*spec, DeviceIndex::kHere);
+  for (DeviceIndex& t : experts.experts) t = DeviceIndex::kHost;
   Placement attention = experts;
-  attention.mixer[1] = TierId::kCpu;
+  attention.mixer[1] = DeviceIndex::kHost;
   EXPECT_TRUE(made(experts, experts).is_ok());
   EXPECT_TRUE(made(attention, attention).is_ok());
   const Status status = made(experts, attention);

@@ -86,7 +86,7 @@ TEST_F(Budget, Gemma12BFitsTwelveGiBWhole) {
                    std::to_string(s.device_held_bytes / kMiB));
     EXPECT_EQ(s.n_gpu_layers, 48u) << kv;
     EXPECT_EQ(s.n_gpu_ffn, 48u) << kv;
-    EXPECT_EQ(p->placement.head, TierId::kCuda);
+    EXPECT_EQ(p->placement.head, DeviceIndex::kHere);
     EXPECT_TRUE(p->fallbacks.empty());
     EXPECT_LE(s.device_peak_bytes, 12 * kGiB);
     if (kv == SHARPI_KV_F32) f32 = s.device_held_bytes;

@@ -304,32 +304,32 @@ TEST(Families, TheBestOfEveryVocabularyAreFound) {
 TEST(Families, WidthsThatNoProductTakesAreRefusedWhenPlanned) {
   const DeviceProfile& card = cuda::find_card("8.9")->profile;
   ModelSpec spec = *published_models()[0].spec;
-  const auto refusal = [&](TierId tier) {
+  const auto refusal = [&](DeviceIndex tier) {
     const Status can = cuda::check_support(card, "Some Card", spec, Placement::all(spec, tier));
     EXPECT_EQ(can.code(), can.is_ok() ? Code::kOk : Code::kUnsupported);
     return can.text();
   };
-  EXPECT_EQ(refusal(TierId::kCuda), "");
+  EXPECT_EQ(refusal(DeviceIndex::kHere), "");
   spec.layers[2].ffn.d_ff += 4;
   const std::string width = std::to_string(spec.layers[2].ffn.d_ff);
-  EXPECT_EQ(refusal(TierId::kCuda),
+  EXPECT_EQ(refusal(DeviceIndex::kHere),
             "layer 2 has an FFN of " + width + " elements; the GPU takes multiples of 8");
-  EXPECT_EQ(refusal(TierId::kCpu), "");
+  EXPECT_EQ(refusal(DeviceIndex::kHost), "");
   spec.layers[2].ffn.d_ff -= 4;
   spec.layers[1].ffn.d_shared = 12;
-  EXPECT_EQ(refusal(TierId::kCuda),
+  EXPECT_EQ(refusal(DeviceIndex::kHere),
             "layer 1 has a shared expert of 12 elements; the GPU takes multiples of 8");
   spec.layers[1].ffn.d_shared = 0;
   spec.d_ple = 4;
-  EXPECT_EQ(refusal(TierId::kCuda), "") << "no layer has any";
+  EXPECT_EQ(refusal(DeviceIndex::kHere), "") << "no layer has any";
   spec.layers[3].ple_proj = spec.layers[3].ffn.down;
-  EXPECT_EQ(refusal(TierId::kCuda),
+  EXPECT_EQ(refusal(DeviceIndex::kHere),
             "layer 3 has per-layer embeddings of 4 elements; the GPU takes multiples of 8");
-  EXPECT_EQ(refusal(TierId::kCpu), "");
+  EXPECT_EQ(refusal(DeviceIndex::kHost), "");
   spec.d_ple = 8;
-  EXPECT_EQ(refusal(TierId::kCuda), "");
+  EXPECT_EQ(refusal(DeviceIndex::kHere), "");
   spec.n_embd = 1020;
-  EXPECT_EQ(refusal(TierId::kCuda),
+  EXPECT_EQ(refusal(DeviceIndex::kHere),
             "the model has embeddings of 1020 elements; the GPU takes multiples of 8");
 }
 
@@ -343,7 +343,7 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
   a.head_dim = 80;
   a.rope.n_rot = 80;
   a.n_heads = a.n_kv_heads = 150;
-  const Placement all = Placement::all(spec, TierId::kCuda);
+  const Placement all = Placement::all(spec, DeviceIndex::kHere);
   EXPECT_TRUE(cuda::check_support(card, "Some Card", spec, all).is_ok());
   a.n_heads = a.n_kv_heads = 151;  // 320 bytes more than 47 KiB
   Status can = cuda::check_support(card, "Some Card", spec, all);
@@ -356,7 +356,7 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
   DeviceProfile little = card;
   little.shared_per_block = 85000;
   const ModelSpec& gemma = *models[4].spec;
-  can = cuda::check_support(little, "Small Card", gemma, Placement::all(gemma, TierId::kCuda));
+  can = cuda::check_support(little, "Small Card", gemma, Placement::all(gemma, DeviceIndex::kHere));
   EXPECT_EQ(can.code(), Code::kUnsupported);
   EXPECT_EQ(can.text(),
             "layer 0: scoring for compaction with heads of 256 takes 90624 bytes of shared memory "

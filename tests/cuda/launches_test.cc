@@ -164,21 +164,23 @@ template <class F>
 void each_product(std::initializer_list<GgmlType> types, F&& visit) {
   for (const PublishedModel& model : published_models()) {
     const auto& spec = model.spec;
-    each_block(*spec, Placement::all(*spec, TierId::kCuda), [&](const Block& block, TierId) {
-      const bool experts = block.kind == BlockKind::kExperts;
-      const uint32_t used = experts ? spec->layers[block.layer].ffn.n_used : 1;
-      for (const TensorRef& w : block_products(*spec, block)) {
-        for (const GgmlType type : types) {
-          if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0) continue;
-          for (int i = 0; i < cuda::kNamedCards; ++i) {
-            const cuda::NamedCard& card = cuda::named_card(i);
-            SCOPED_TRACE(std::string(model.name) + ", " + card.name + ", columns " +
-                         std::to_string(w.n_in));
-            visit(experts, used, w, type, card.profile);
-          }
-        }
-      }
-    });
+    each_block(*spec, Placement::all(*spec, DeviceIndex::kHere),
+               [&](const Block& block, DeviceIndex) {
+                 const bool experts = block.kind == BlockKind::kExperts;
+                 const uint32_t used = experts ? spec->layers[block.layer].ffn.n_used : 1;
+                 for (const TensorRef& w : block_products(*spec, block)) {
+                   for (const GgmlType type : types) {
+                     if (w.n_in % ggml_traits(type).block_elements != 0 || w.n_out % 16 != 0)
+                       continue;
+                     for (int i = 0; i < cuda::kNamedCards; ++i) {
+                       const cuda::NamedCard& card = cuda::named_card(i);
+                       SCOPED_TRACE(std::string(model.name) + ", " + card.name + ", columns " +
+                                    std::to_string(w.n_in));
+                       visit(experts, used, w, type, card.profile);
+                     }
+                   }
+                 }
+               });
   }
 }
 
@@ -288,8 +290,8 @@ TEST(Launches, EveryModelIsTakenByEveryCard) {
     const auto& spec = model.spec;
     for (int i = 0; i < cuda::kNamedCards; ++i) {
       const cuda::NamedCard& card = cuda::named_card(i);
-      const Status can =
-          cuda::check_support(card.profile, card.card, *spec, Placement::all(*spec, TierId::kCuda));
+      const Status can = cuda::check_support(card.profile, card.card, *spec,
+                                             Placement::all(*spec, DeviceIndex::kHere));
       EXPECT_TRUE(can.is_ok()) << model.name << ": " << can.text();
     }
   }
@@ -298,7 +300,7 @@ TEST(Launches, EveryModelIsTakenByEveryCard) {
 TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
   ASSERT_EQ(published_models().size(), 7u);
   const auto& spec = published_models()[4].spec;
-  const Placement all = Placement::all(*spec, TierId::kCuda);
+  const Placement all = Placement::all(*spec, DeviceIndex::kHere);
   cuda::DeviceProfile little = profile_of("8.6");
   little.shared_per_block = 48 << 10;
   Status can = cuda::check_support(little, "Small Card", *spec, all);
@@ -309,12 +311,14 @@ TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
       "capability 8.6) has 49152");
   const auto& heads = published_models()[5].spec;
   little.shared_per_block = 80000;
-  can = cuda::check_support(little, "Small Card", *heads, Placement::all(*heads, TierId::kCuda));
+  can =
+      cuda::check_support(little, "Small Card", *heads, Placement::all(*heads, DeviceIndex::kHere));
   EXPECT_EQ(can.code(), Code::kUnsupported);
   EXPECT_NE(can.text().find(": attention with heads of 256 takes "), std::string::npos)
       << can.text();
-  EXPECT_TRUE(cuda::check_support(little, "Small Card", *spec, Placement::all(*spec, TierId::kCpu))
-                  .is_ok());
+  EXPECT_TRUE(
+      cuda::check_support(little, "Small Card", *spec, Placement::all(*spec, DeviceIndex::kHost))
+          .is_ok());
 }
 
 }  // namespace

@@ -56,16 +56,16 @@ KernelConfig config_of(const DeviceProfile& device) {
 /// without its layers, without routed experts, without the embedding.
 std::vector<Placement> placements(const ModelSpec& spec) {
   const uint32_t n = spec.n_layers();
-  const Placement all = Placement::all(spec, TierId::kCuda);
+  const Placement all = Placement::all(spec, DeviceIndex::kHere);
   std::vector<Placement> out(6, all);
-  out[1].embedding = out[1].head = TierId::kCpu;
+  out[1].embedding = out[1].head = DeviceIndex::kHost;
   for (uint32_t l = 0; l < n; ++l) {
-    if (l >= n / 2) out[2].ffn[l] = out[2].experts[l] = TierId::kCpu;
-    if (l >= n / 2) out[3].mixer[l] = out[3].ffn[l] = out[3].experts[l] = TierId::kCpu;
-    out[4].experts[l] = TierId::kCpu;
+    if (l >= n / 2) out[2].ffn[l] = out[2].experts[l] = DeviceIndex::kHost;
+    if (l >= n / 2) out[3].mixer[l] = out[3].ffn[l] = out[3].experts[l] = DeviceIndex::kHost;
+    out[4].experts[l] = DeviceIndex::kHost;
   }
   for (Placement& p : out) p.mtp = static_cast<bool>(spec.mtp);
-  out[5].embedding = TierId::kCpu;
+  out[5].embedding = DeviceIndex::kHost;
   return out;
 }
 
@@ -99,7 +99,7 @@ void each_list(F&& visit) {
           f.chain_bytes = way.chain_bytes;
           f.fuses = way.fuses;
           for (const Segment& s : make_segments(*m.spec, place)) {
-            if (s.tier == TierId::kCuda) visit(fuse(s.program, f), f, s);
+            if (s.device == DeviceIndex::kHere) visit(fuse(s.program, f), f, s);
           }
         }
       }
@@ -120,7 +120,7 @@ std::string lists_text(uint32_t n_rows) {
   for (const NamedSpec& m : specs()) {
     std::vector<std::pair<std::string, std::string>> lists;  // cards, list
     each_card([&](const NamedCard& card, const DeviceProfile& device) {
-      const Placement all = Placement::all(*m.spec, TierId::kCuda);
+      const Placement all = Placement::all(*m.spec, DeviceIndex::kHere);
       std::string list;
       for (const Segment& s : make_segments(*m.spec, all)) {
         const LaunchList made =
@@ -309,7 +309,7 @@ TEST(StepLaunches, APartOfTheHeadLiesAsTheWholeDoes) {
       EXPECT_EQ(few.n_out, 144u);
       EXPECT_EQ(of_part.matrix(part->token_embd).n_out, n_vocab) << "it reads all tokens";
       each_card([&](const NamedCard&, const DeviceProfile& device) {
-        const Placement place = Placement::all(*part, TierId::kCuda);
+        const Placement place = Placement::all(*part, DeviceIndex::kHere);
         const auto lists = [&](const ModelSpec& spec) {
           std::vector<std::string> text;
           const StepFacts facts = step_facts(spec, place, config_of(device), 1);
@@ -373,7 +373,7 @@ TEST(StepLaunches, OfDeterministicModelsAreKernelByKernel) {
   for (const NamedSpec& m : specs()) {
     KernelConfig config = config_of(named_card(3).profile);
     config.deterministic = true;
-    const Placement all = Placement::all(*m.spec, TierId::kCuda);
+    const Placement all = Placement::all(*m.spec, DeviceIndex::kHere);
     const LaunchList list =
         fuse(make_segments(*m.spec, all)[0].program, step_facts(*m.spec, all, config));
     uint32_t n_picked = 0;
@@ -391,7 +391,7 @@ TEST(StepLaunches, WithoutRoomLinksGoOneByOne) {
   uint32_t n_apart = 0;
   each_card([&](const NamedCard&, const DeviceProfile& device) {
     for (const NamedSpec& m : specs()) {
-      const Placement all = Placement::all(*m.spec, TierId::kCuda);
+      const Placement all = Placement::all(*m.spec, DeviceIndex::kHere);
       const SegmentProgram program = make_segments(*m.spec, all)[0].program;
       StepFacts f = step_facts(*m.spec, all, config_of(device));
       const LaunchList chained = fuse(program, f);
@@ -433,8 +433,8 @@ TEST(StepLaunches, LeaveHiddenRowsLast) {
 
 TEST(StepLaunches, NameAnOperationThatTheTierDoesNotHave) {
   const NamedSpec& m = specs().back();
-  const StepFacts f =
-      step_facts(*m.spec, Placement::all(*m.spec, TierId::kCuda), config_of(named_card(0).profile));
+  const StepFacts f = step_facts(*m.spec, Placement::all(*m.spec, DeviceIndex::kHere),
+                                 config_of(named_card(0).profile));
   const LaunchList list = fuse({{OpKind::kPerLayerInputsAgain, 0, true}}, f);
   ASSERT_NE(list.unknown, nullptr);
   EXPECT_STREQ(list.unknown, "per-layer inputs of tokens embedded again");

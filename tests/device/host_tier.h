@@ -21,10 +21,12 @@ class HostTierBackend final : public device::DeviceBackend {
   uint64_t free_bytes() const override { return uint64_t{4} << 30; }
   uint64_t total_bytes() const override { return uint64_t{4} << 30; }
   std::string device_name() const override { return "host device"; }
+  std::string device_id() const override { return "posed-room"; }
   Status describe(uint32_t, sharpi_device* out) const override {
     out->tier = SHARPI_TIER_CUDA;
     out->total_bytes = out->free_bytes = total_bytes();
     std::snprintf(out->name, sizeof out->name, "host device");
+    std::snprintf(out->id, sizeof out->id, "%s", device_id().c_str());
     return Status::ok();
   }
 };

@@ -21,6 +21,7 @@ class SharedMachine final : public Backend, public TierSizer {
   uint32_t device_index() const override { return in_->sizer().device_index(); }
   uint64_t free_bytes() const override { return free_now[index_]; }
   uint64_t total_bytes() const override { return 1ull << 40; }
+  std::string device_id() const override { return in_->sizer().device_id(); }
   std::string device_name() const override { return index_ == 0 ? "the host" : "the device"; }
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
@@ -95,8 +96,8 @@ class MemoryGone : public ::testing::Test {
 };
 
 TEST_F(MemoryGone, BetweenPlanAndLoadIsRefusedWithTheNumbersAndTheRetryWorks) {
-  const uint64_t need[2] = {model_bytes(plan_->rows, TierId::kCpu),
-                            model_bytes(plan_->rows, TierId::kCuda)};
+  const uint64_t need[2] = {model_bytes(plan_->rows, DeviceIndex::kHost),
+                            model_bytes(plan_->rows, DeviceIndex::kHere)};
   const char* const names[2] = {"the host", "the device"};
   for (size_t tier = 0; tier < 2; ++tier) {
     ASSERT_GT(need[tier], 1000u) << names[tier] << " takes nothing: the test would prove nothing";

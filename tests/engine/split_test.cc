@@ -104,8 +104,8 @@ TEST_P(Split, EverySplitGivesTheBitsOfOneTier) {
           auto model = open(
               layers, ffn, [=](sharpi_plan_params* p) { p->stream_rows = stream; },
               [=](Placement* p) {
-                if (ends < 2) p->embedding = TierId::kCpu;
-                if (ends < 1) p->head = TierId::kCpu;
+                if (ends < 2) p->embedding = DeviceIndex::kHost;
+                if (ends < 1) p->head = DeviceIndex::kHost;
               });
           const std::string what = std::to_string(layers) + " layers, " + std::to_string(ffn) +
                                    " FFNs, " + std::to_string(stream) + ", ends " +

@@ -61,7 +61,7 @@ TEST_F(DraftPlaces, TheMtpBlockGoesWithTheHead) {
     for (const uint32_t drafters : {both, SHARPI_DRAFT_AUTO}) {
       const auto there = must(spec, {.device = kPlenty, .drafters = drafters});
       EXPECT_TRUE(there->placement.mtp);
-      EXPECT_EQ(there->placement.head, TierId::kCuda);
+      EXPECT_EQ(there->placement.head, DeviceIndex::kHere);
       EXPECT_EQ(there->session.drafters, both);
       EXPECT_TRUE(says(*there, "mtp_tier", "cuda"));
       EXPECT_EQ(there->fallbacks.size(), 0u);
@@ -102,7 +102,7 @@ TEST_F(DraftPlaces, ADraftModelGoesWithTheHead) {
   const auto spec = spec_of(test::tiny_qwen3()), draft = spec_of(test::tiny_qwen3moe());
   for (const uint32_t drafters : {SHARPI_DRAFT_MODEL, SHARPI_DRAFT_AUTO}) {
     const auto there = must(spec, {.device = kPlenty, .drafters = drafters, .draft = draft});
-    EXPECT_EQ(there->placement.draft, TierId::kCuda);
+    EXPECT_EQ(there->placement.draft, DeviceIndex::kHere);
     EXPECT_TRUE(says(*there, "draft_model_tier", "cuda"));
     EXPECT_EQ(sentences(*there).find("draft model"), std::string::npos) << sentences(*there);
     const auto [device, host] = held_by(*there, "drafter ");
@@ -110,7 +110,7 @@ TEST_F(DraftPlaces, ADraftModelGoesWithTheHead) {
     EXPECT_EQ(device_bytes(*there), device_bytes(*alone) + device);
     const auto here =
         must(spec, {.ends = 0, .device = kPlenty, .drafters = drafters, .draft = draft});
-    EXPECT_EQ(here->placement.draft, TierId::kCpu);
+    EXPECT_EQ(here->placement.draft, DeviceIndex::kHost);
     EXPECT_EQ(held_by(*here, "drafter ").first, 0u);
     EXPECT_GT(held_by(*here, "drafter ").second, host);
     EXPECT_EQ(sentences(*here).find("the draft model is on the CPU"), std::string::npos)
@@ -127,7 +127,7 @@ TEST_F(DraftPlaces, ADeviceThatHoldsTheModelButNotTheDraftModel) {
   const uint64_t most = device_bytes(*must(spec, r));
   r.device_budget = most - 1;
   const auto apart = must(spec, r);
-  EXPECT_EQ(apart->placement.draft, TierId::kCpu);
+  EXPECT_EQ(apart->placement.draft, DeviceIndex::kHost);
   EXPECT_EQ(held_by(*apart, "drafter ").first, 0u);
   EXPECT_GT(held_by(*apart, "drafter ").second, 0u);
   EXPECT_NE(sentences(*apart).find("the draft model is on the CPU: the plan takes"),
@@ -136,14 +136,14 @@ TEST_F(DraftPlaces, ADeviceThatHoldsTheModelButNotTheDraftModel) {
 
   r.layers = r.ffn = r.ends = -1;
   const auto gives = must(spec, r);
-  EXPECT_EQ(gives->placement.draft, TierId::kCuda);
-  EXPECT_EQ(gives->placement.head, TierId::kCuda);
+  EXPECT_EQ(gives->placement.draft, DeviceIndex::kHere);
+  EXPECT_EQ(gives->placement.head, DeviceIndex::kHere);
   EXPECT_LT(gives->summary().n_gpu_ffn, spec->n_layers());
 
   r.device_budget = held_by(*gives, "drafter ").first;  // the drafter, or most of the model
   const auto kept = must(spec, r);
-  EXPECT_EQ(kept->placement.head, TierId::kCuda);
-  EXPECT_EQ(kept->placement.draft, TierId::kCpu);
+  EXPECT_EQ(kept->placement.head, DeviceIndex::kHere);
+  EXPECT_EQ(kept->placement.draft, DeviceIndex::kHost);
   EXPECT_NE(sentences(*kept).find("beside it the head would not fit the GPU"), std::string::npos)
       << sentences(*kept);
 }

@@ -34,7 +34,8 @@ class EndsTest : public test::Solving {
   static uint64_t held(const Plan& p) { return p.summary().device_held_bytes; }
   /// Letters of the embedding and the head.
   static std::string places(const Plan& p) {
-    return {tier_letter(p.placement.embedding), tier_letter(p.placement.head)};
+    return {device_letter(p.placement, p.placement.embedding),
+            device_letter(p.placement, p.placement.head)};
   }
 };
 
@@ -211,8 +212,8 @@ TEST_F(EndsTest, DraftersKeepTheHeadAndDoWithoutTheTable) {
     Request r = on_card(budget * kOneMiB, 32768, SHARPI_KV_Q8_0);
     r.drafters = SHARPI_DRAFT_MTP;
     const auto p = must(spec, r);
-    EXPECT_EQ(p->placement.embedding, TierId::kCpu) << budget;
-    EXPECT_EQ(p->placement.head, TierId::kCuda) << budget;
+    EXPECT_EQ(p->placement.embedding, DeviceIndex::kHost) << budget;
+    EXPECT_EQ(p->placement.head, DeviceIndex::kHere) << budget;
     r.ends = 1;
     const auto both = plan(spec, r);
     if (!both.is_ok()) continue;
@@ -223,7 +224,7 @@ TEST_F(EndsTest, DraftersKeepTheHeadAndDoWithoutTheTable) {
   r.device_budget = held(*must(small, r)) - 1;
   const auto p = must(small, r);
   EXPECT_EQ(places(*p), "cg");
-  EXPECT_EQ(p->placement.draft, TierId::kCuda);
+  EXPECT_EQ(p->placement.draft, DeviceIndex::kHere);
   EXPECT_EQ(p->summary().n_gpu_ffn, 8u);
 }
 

@@ -79,8 +79,8 @@ TEST_F(Experts, PinsAreHonoured) {
   EXPECT_EQ(few.device_held_bytes, all_ - routed_ + 5 * slot_);
   const auto half = must(spec_, {.experts = 4, .device = kPlenty});
   EXPECT_EQ(half->summary().n_gpu_experts, 4u);
-  EXPECT_EQ(half->placement.experts[3], TierId::kCuda);
-  EXPECT_EQ(half->placement.experts[4], TierId::kCpu);
+  EXPECT_EQ(half->placement.experts[3], DeviceIndex::kHere);
+  EXPECT_EQ(half->placement.experts[4], DeviceIndex::kHost);
   EXPECT_EQ(half->summary().n_expert_slots, n_experts_ / 2) << "all others have a slot";
   const auto both = must(spec_, {.experts = 4, .slots = 3, .device = kPlenty})->summary();
   EXPECT_EQ(both.n_gpu_experts, 4u);
@@ -145,14 +145,14 @@ TEST_F(Experts, AModelThatTheDeviceCannotComputeIsRefusedForThatReason) {
 
 TEST_F(Experts, TheEndsCanBePinned) {
   const auto off = must(spec_, {.ends = 0, .device = kPlenty});
-  EXPECT_EQ(off->placement.head, TierId::kCpu);
-  EXPECT_EQ(off->placement.embedding, TierId::kCpu);
+  EXPECT_EQ(off->placement.head, DeviceIndex::kHost);
+  EXPECT_EQ(off->placement.embedding, DeviceIndex::kHost);
   EXPECT_EQ(off->summary().n_gpu_experts, 8u);
   const uint64_t ends = spec_->token_embd.bytes() + spec_->output.bytes();
   EXPECT_EQ(off->summary().device_held_bytes, all_ - ends);
   for (uint64_t budget = all_; budget > all_ / 8; budget -= all_ / 40) {
     const auto made = plan(spec_, {.ends = 1, .device = kPlenty, .device_budget = budget});
-    ASSERT_TRUE(!made.is_ok() || made.value()->placement.head == TierId::kCuda);
+    ASSERT_TRUE(!made.is_ok() || made.value()->placement.head == DeviceIndex::kHere);
   }
 }
 

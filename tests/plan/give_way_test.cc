@@ -92,7 +92,7 @@ TEST_F(GiveWay, ASlowLinkKeepsLayersTogether) {
   const sharpi_plan_summary s = p->summary();
   EXPECT_LT(s.n_gpu_layers, 8u);
   EXPECT_EQ(s.n_gpu_ffn, s.n_gpu_layers) << "whole layers went";
-  EXPECT_EQ(p->placement.head, TierId::kCuda);
+  EXPECT_EQ(p->placement.head, DeviceIndex::kHere);
   EXPECT_LE(s.device_held_bytes, budget);
   EXPECT_EQ(p->json(), must(spec, with(slow, budget))->json()) << "same rates, same plan";
   // Every rung of that ladder is reached as well, the ends last.

@@ -41,12 +41,25 @@ class PaperTier final : public TierSizer {
  public:
   PaperTier(TierId id, uint64_t bytes, const char* cannot = nullptr, const char* name = "paper",
             uint32_t index = 1)
-      : id_(id), bytes_(bytes), cannot_(cannot), name_(name), index_(index) {}
+      : id_(id),
+        here_(is_host(id) ? DeviceIndex::kHost : DeviceIndex::kHere),
+        bytes_(bytes),
+        cannot_(cannot),
+        name_(name),
+        index_(index) {}
   TierId tier() const override { return id_; }
   uint32_t device_index() const override { return id_ == TierId::kCuda ? index_ : 0; }
   uint64_t free_bytes() const override { return bytes_; }
   uint64_t total_bytes() const override { return bytes_; }
   std::string device_name() const override { return name_; }
+  std::string device_id() const override { return "paper-" + std::to_string(device_index()); }
+  /// It shares a model with nobody.
+  void stay_alone() { alone_ = true; }
+  Status check_beside(const std::vector<const TierSizer*>& others) const override {
+    if (!alone_) return Status::ok();
+    return Status::error(Code::kUnsupported, "%s stays alone, without %s", name_,
+                         others.front()->device_name().c_str());
+  }
   Status check_model(const ModelSpec&, const Placement&) const override {
     return cannot_ == nullptr ? Status::ok() : Status::error(Code::kUnsupported, "%s", cannot_);
   }
@@ -64,16 +77,16 @@ class PaperTier final : public TierSizer {
                                     const ModelShape& model, const SessionShape&) const override {
     uint64_t n = 1;
     for (size_t l = 0; l < spec.layers.size(); ++l) {
-      if (p.mixer[l] == id_) n += mixer_bytes(spec.layers[l]);
-      if (p.ffn[l] == id_) n += ffn_bytes(spec.layers[l]);
-      if (p.experts[l] == id_) n += routed_bytes(spec.layers[l]);
+      if (p.mixer[l] == here_) n += mixer_bytes(spec.layers[l]);
+      if (p.ffn[l] == here_) n += ffn_bytes(spec.layers[l]);
+      if (p.experts[l] == here_) n += routed_bytes(spec.layers[l]);
     }
     const auto own = [&](const TensorRef& w) {
       const bool lent = std::find(spec.lent.begin(), spec.lent.end(), w.tensor) != spec.lent.end();
       return lent ? 0 : w.bytes();
     };
-    if (p.embedding == id_) n += own(spec.token_embd) + spec.pair.proj.bytes();
-    if (p.head == id_ && !spec.tied_output) n += own(spec.output);
+    if (p.embedding == here_) n += own(spec.token_embd) + spec.pair.proj.bytes();
+    if (p.head == here_ && !spec.tied_output) n += own(spec.output);
     std::vector<MemoryRow> rows{row(SHARPI_ROW_WEIGHTS, "weights", n)};
     const uint64_t slots = p.n_expert_slots * expert_slot_bytes(spec, p);
     if (slots != 0) rows.push_back(row(SHARPI_ROW_EXPERTS, "expert slots", slots));
@@ -85,7 +98,7 @@ class PaperTier final : public TierSizer {
                                       const ModelShape& model,
                                       const SessionShape& session) const override {
     std::vector<bool> here(spec.layers.size());
-    for (size_t l = 0; l < here.size(); ++l) here[l] = p.mixer[l] == id_;
+    for (size_t l = 0; l < here.size(); ++l) here[l] = p.mixer[l] == here_;
     const uint32_t slots = session.capacity(model.n_chunk);
     const KvLayout layout = make_kv_layout(
         spec, here, session.dtypes, {session.n_ctx, slots, session.rewind, model.n_chunk, false});
@@ -108,6 +121,8 @@ class PaperTier final : public TierSizer {
                     label, n, n);
   }
   TierId id_;
+  DeviceIndex here_;  // in placements as it sees them
+  bool alone_ = false;
   uint64_t bytes_, token_bytes_ = 0;
   const char *cannot_, *name_;
   uint32_t index_;

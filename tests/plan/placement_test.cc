@@ -24,8 +24,8 @@ TEST_F(Solving, EverythingIsOnTheDeviceWhenItFits) {
   const sharpi_plan_summary s = p->summary();
   EXPECT_EQ(s.n_gpu_layers, 8u);
   EXPECT_EQ(s.n_gpu_ffn, 8u);
-  EXPECT_EQ(p->placement.head, TierId::kCuda);
-  EXPECT_EQ(p->placement.embedding, TierId::kCuda);
+  EXPECT_EQ(p->placement.head, DeviceIndex::kHere);
+  EXPECT_EQ(p->placement.embedding, DeviceIndex::kHere);
   EXPECT_GT(s.device_held_bytes, 0u);
 }
 
@@ -44,7 +44,7 @@ TEST_F(Solving, OneByteTooFewMovesOneFfnBlock) {
   const auto p = must(spec, {.device = all - 1, .kv = SHARPI_KV_F32});
   EXPECT_EQ(p->summary().n_gpu_layers, 8u);
   EXPECT_EQ(p->summary().n_gpu_ffn, 7u);
-  EXPECT_EQ(p->placement.ffn[7], TierId::kCpu);
+  EXPECT_EQ(p->placement.ffn[7], DeviceIndex::kHost);
   EXPECT_EQ(p->summary().device_held_bytes, all - ffn_bytes(spec->layers[7]));
 }
 
@@ -83,8 +83,8 @@ TEST_F(Solving, PinsAreHonouredOrRefused) {
   const auto p = must(spec, {.layers = 5, .ffn = 2, .device = kPlenty});
   EXPECT_EQ(p->summary().n_gpu_layers, 5u);
   EXPECT_EQ(p->summary().n_gpu_ffn, 2u);
-  EXPECT_EQ(p->placement.mixer[4], TierId::kCuda);
-  EXPECT_EQ(p->placement.mixer[5], TierId::kCpu);
+  EXPECT_EQ(p->placement.mixer[4], DeviceIndex::kHere);
+  EXPECT_EQ(p->placement.mixer[5], DeviceIndex::kHost);
   EXPECT_EQ(must(spec, {.layers = 0, .device = kPlenty})->summary().n_gpu_layers, 0u);
   EXPECT_EQ(must(spec, {.ffn = 3, .device = kPlenty})->summary().n_gpu_layers, 8u);
   refused(spec, {.layers = 9, .device = kPlenty}, Code::kInvalidArgument, "n_gpu_layers is 9");
@@ -118,7 +118,7 @@ TEST_F(Solving, AnAutomaticDtypeNarrowsWhereThatKeepsEveryBlockOnTheDevice) {
     const sharpi_plan_summary s = p->summary();
     EXPECT_EQ(s.k_dtype, c.want) << c.device;
     EXPECT_EQ(s.narrowed, c.want == SHARPI_KV_F32 ? 0u : 1u);
-    EXPECT_EQ(s.n_gpu_layers == 8 && s.n_gpu_ffn == 8 && p->placement.head == TierId::kCuda,
+    EXPECT_EQ(s.n_gpu_layers == 8 && s.n_gpu_ffn == 8 && p->placement.head == DeviceIndex::kHere,
               c.whole);
     EXPECT_EQ(p->fallbacks.size(), c.device == f32 ? 0u : 1u) << "it is said";
   }
@@ -144,7 +144,7 @@ TEST_F(Solving, APinnedPlanNarrowsItsKvOnlyWhenItMust) {
   const auto below = must(spec, {.layers = 8, .ffn = 8, .device = f32 - 1, .n_ctx = 8192});
   EXPECT_TRUE(below->narrowed);
   EXPECT_EQ(below->summary().k_dtype, SHARPI_KV_BF16);
-  EXPECT_EQ(below->placement.head, TierId::kCuda);
+  EXPECT_EQ(below->placement.head, DeviceIndex::kHere);
   EXPECT_EQ(must(spec, {.layers = 8, .ffn = 8, .ends = 1, .device = bf16 - 1, .n_ctx = 8192})
                 ->summary()
                 .k_dtype,

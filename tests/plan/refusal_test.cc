@@ -101,8 +101,8 @@ TEST_F(Refusal, BudgetsOfNothingOneByteAndMoreThanThereIs) {
   refused(spec_, much, Code::kInvalidArgument, "host_budget is 1099511627777 bytes");
 }
 
-/// Two cards in one machine: the first is taken, or the one that is named, and whatever is said of
-/// it names it. One that cannot compute the model is no reason to take the other in silence.
+/// Cards in one machine: the first that holds the model is taken, or the one that is named, and
+/// whatever is said of it names it. One that cannot compute the model is left out, not in silence.
 TEST_F(Refusal, OfTwoCardsThePlanNamesWhich) {
   const test::PaperTier host(TierId::kCpu, kPlenty);
   const test::PaperTier small(TierId::kCuda, test::kDriverShare + 1000, nullptr, "Small Card", 1);
@@ -119,19 +119,26 @@ TEST_F(Refusal, OfTwoCardsThePlanNamesWhich) {
     p.session = &s;
     return make_plan(spec_, {&host, &small, &large, &odd}, p, {});
   };
-  for (const uint32_t device : {SHARPI_UNSET, 1u}) {
-    const auto made = plan(device, 8);
-    ASSERT_FALSE(made.is_ok());
-    EXPECT_EQ(made.status().code(), Code::kDoesNotFit);
-    EXPECT_NE(made.status().text().find("of device memory on Small Card (device 1), "),
-              std::string::npos)
-        << made.status().text();
-  }
-  const auto whole = plan(2, 8);
-  ASSERT_TRUE(whole.is_ok()) << whole.status().text();
-  EXPECT_EQ(whole.value()->device, 2u);
-  for (const MemoryRow& r : whole.value()->rows) {
-    EXPECT_EQ(r.device, r.kind == SHARPI_ROW_DEVICE ? 2u : 0u) << r.label;
+  const auto made = plan(1, 8);
+  ASSERT_FALSE(made.is_ok());
+  EXPECT_EQ(made.status().code(), Code::kDoesNotFit);
+  EXPECT_NE(made.status().text().find("of device memory on Small Card (device 1), "),
+            std::string::npos)
+      << made.status().text();
+  for (const uint32_t device : {SHARPI_UNSET, 2u}) {
+    const auto whole = plan(device, 8);
+    ASSERT_TRUE(whole.is_ok()) << whole.status().text();
+    EXPECT_EQ(whole.value()->placement.route(), std::vector{DeviceIndex{2}});
+    for (const MemoryRow& r : whole.value()->rows) {
+      EXPECT_EQ(r.device, r.kind == SHARPI_ROW_DEVICE ? 2u : 0u) << r.label;
+    }
+    if (device == 2) continue;
+    const auto rows = whole.value()->device_rows();
+    ASSERT_EQ(rows.size(), 4u);
+    EXPECT_STREQ(rows[3].refusal, "Odd Card cannot");
+    EXPECT_STREQ(rows[2].refusal, "");
+    ASSERT_EQ(whole.value()->fallbacks.size(), 1u);
+    EXPECT_EQ(whole.value()->fallbacks[0], "device 3 (Odd Card) is left out: Odd Card cannot");
   }
   const auto cannot = plan(3, 8);
   ASSERT_FALSE(cannot.is_ok());
@@ -214,17 +221,21 @@ TEST_F(Refusal, RatesAreMeasuredOnlyWhereBothTiersWorkAndNoneAreGiven) {
   const auto told = must(spec_, given, &machine);
   EXPECT_EQ(machine.n_calls, 1);
   EXPECT_EQ(told->rates.pcie, 2e10);
-  const TokenBytes bytes = token_bytes(*spec_, told->placement, told->session);
+  const auto bytes_of = [&](DeviceIndex at) {
+    return token_bytes(*spec_, told->placement, told->session, at).weights;
+  };
   uint64_t device = spec_->output.bytes(), host = 0;  // of the embedding a token reads one row
   for (uint32_t l = 0; l < 8; ++l) {
     const LayerSpec& layer = spec_->layers[l];
     (l < 4 ? device : host) += test::mixer_bytes(layer) + test::ffn_bytes(layer);
   }
-  EXPECT_EQ(bytes.device, device);
-  EXPECT_EQ(bytes.host, host);
-  EXPECT_DOUBLE_EQ(token_seconds(bytes, told->rates, false),
+  EXPECT_EQ(bytes_of(DeviceIndex{1}), device);
+  EXPECT_EQ(bytes_of(DeviceIndex::kHost), host);
+  EXPECT_DOUBLE_EQ(token_seconds(*told, false),
                    static_cast<double>(device) / 1e12 + static_cast<double>(host) / 4e10);
-  EXPECT_EQ(token_seconds(bytes, Rates{1e12, 0, 0}, true), 0.0);
+  Plan unknown = *told;
+  unknown.devices[0].rate = 0;
+  EXPECT_EQ(token_seconds(unknown, true), 0.0);
   EXPECT_EQ(told->json(), must(spec_, given, &machine)->json());
 }
 

@@ -31,8 +31,8 @@ TEST_F(Scenario, Gemma12BHoldsALongContextWhole) {
     const sharpi_plan_summary s = p->summary();
     EXPECT_EQ(s.n_gpu_layers, 48u);
     EXPECT_EQ(s.n_gpu_ffn, 48u);
-    EXPECT_EQ(p->placement.head, TierId::kCuda);
-    EXPECT_EQ(p->placement.embedding, TierId::kCuda);
+    EXPECT_EQ(p->placement.head, DeviceIndex::kHere);
+    EXPECT_EQ(p->placement.embedding, DeviceIndex::kHere);
     EXPECT_TRUE(p->fallbacks.empty());
     held[kv - SHARPI_KV_F32] = s.device_held_bytes;
     // 8 global layers of 2 x 512 elements, 40 rings of 1088 slots of 2 x 2048.
@@ -88,8 +88,8 @@ TEST_F(Scenario, RowsOfFourBitsHoldAllOfGemma12BsContext) {
   const sharpi_plan_summary s = p->summary();
   EXPECT_EQ(s.n_gpu_layers, 48u);
   EXPECT_EQ(s.n_gpu_ffn, 48u);
-  EXPECT_EQ(p->placement.head, TierId::kCuda);
-  EXPECT_EQ(p->placement.embedding, TierId::kCuda);
+  EXPECT_EQ(p->placement.head, DeviceIndex::kHere);
+  EXPECT_EQ(p->placement.embedding, DeviceIndex::kHere);
   EXPECT_TRUE(p->fallbacks.empty());
   EXPECT_LE(s.device_held_bytes, 10854 * kMiB);
   const uint64_t elements = 8ull * 262144 * 1024 + 40ull * 1088 * 4096;

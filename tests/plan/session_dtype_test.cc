@@ -29,7 +29,7 @@ class SessionDtype : public test::Solving {
     const auto s = resolve_session(*spec_, plan_->placement, plan_->session, p, {});
     ASSERT_TRUE(s.is_ok()) << r.what << ": " << s.status().text();
     for (size_t l = 0; l < spec_->layers.size(); ++l) {
-      const bool trunk = plan_->placement.mixer[l] == TierId::kCuda;
+      const bool trunk = plan_->placement.mixer[l] == DeviceIndex::kHere;
       EXPECT_EQ(s.value().dtypes[l], trunk ? r.trunk : r.tail) << r.what << ", layer " << l;
     }
   }

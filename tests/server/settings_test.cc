@@ -150,6 +150,8 @@ TEST_F(ServerSettings, TheDraftModelIsNamedByFlagOverFileOverEnvironment) {
 
 TEST_F(ServerSettings, TheEndsOfTheModelCanBePlaced) {
   EXPECT_EQ(read_settings({"-m", "x"}, {}).gpu_ends, -1);
+  EXPECT_EQ(read_settings({"-m", "x"}, {}).device, "");
+  EXPECT_EQ(read_settings({"-m", "x", "--device", "H200"}, {}).device, "H200");
   EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "off"}, {}).gpu_ends, 0);
   EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "on"}, {}).gpu_ends, 1);
   EXPECT_EQ(read_settings({"-m", "x", "--gpu-ends", "head"}, {}).gpu_ends, 2);

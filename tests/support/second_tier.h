@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,11 +15,15 @@
 
 namespace sharpi::testing {
 
-/// The placement as the inner backend sees it: what is on the GPU is its own, streamed blocks too.
+/// The placement as the inner backend sees it: what is on the device that is posed, streamed blocks
+/// too, is its own, and what is on the host is elsewhere.
 inline Placement inside_out(const ModelSpec& spec, const Placement& placement,
                             const ModelShape& model) {
   Placement p = streamed_placement(spec, placement, model);
-  const auto flip = [](TierId* t) { *t = *t == TierId::kCpu ? TierId::kCuda : TierId::kCpu; };
+  const auto flip = [](DeviceIndex* d) {
+    if (*d == DeviceIndex::kHost || *d == DeviceIndex::kHere)
+      *d = is_host(*d) ? DeviceIndex::kHere : DeviceIndex::kHost;
+  };
   flip(&p.embedding);
   flip(&p.head);
   for (size_t l = 0; l < p.mixer.size(); ++l) {
@@ -91,13 +96,15 @@ class SecondModel final : public TierModel {
 
 class SecondBackend final : public Backend, public TierSizer {
  public:
-  explicit SecondBackend(std::unique_ptr<Backend> inner) : in_(std::move(inner)) {}
+  explicit SecondBackend(std::unique_ptr<Backend> inner, uint32_t index = 1)
+      : in_(std::move(inner)), index_(index) {}
   const TierSizer& sizer() const override { return *this; }
   TierId tier() const override { return TierId::kCuda; }
-  uint32_t device_index() const override { return 1; }
+  uint32_t device_index() const override { return index_; }
   uint64_t free_bytes() const override { return in_->sizer().free_bytes(); }
   uint64_t total_bytes() const override { return in_->sizer().total_bytes(); }
-  std::string device_name() const override { return "second"; }
+  std::string device_name() const override { return index_ == 1 ? "second" : "third"; }
+  std::string device_id() const override { return "posed-" + std::to_string(index_); }
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
                                     const SessionShape& session) const override {
@@ -112,6 +119,8 @@ class SecondBackend final : public Backend, public TierSizer {
   Status describe(uint32_t flags, sharpi_device* out) const override {
     SHARPI_TRY(in_->describe(flags, out));
     out->tier = SHARPI_TIER_CUDA;
+    std::snprintf(out->name, sizeof out->name, "%s", device_name().c_str());
+    std::snprintf(out->id, sizeof out->id, "%s", device_id().c_str());
     return Status::ok();
   }
   Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
@@ -134,14 +143,15 @@ class SecondBackend final : public Backend, public TierSizer {
       if (t.data == nullptr) t.data = memory.tensors()[i].data;
     }
   }
-  static std::vector<MemoryRow> mine(std::vector<MemoryRow> rows) {
+  std::vector<MemoryRow> mine(std::vector<MemoryRow> rows) const {
     for (MemoryRow& r : rows) {
       r.tier = SHARPI_TIER_CUDA;
-      r.device = 1;
+      r.device = index_;
     }
     return rows;
   }
   std::unique_ptr<Backend> in_;
+  uint32_t index_;
 };
 
 }  // namespace sharpi::testing

@@ -28,7 +28,7 @@ Lines text_of(const std::vector<Segment>& segments) {
   Lines out;
   for (const Segment& s : segments) {
     for (const std::string& line : program_text(s.program))
-      out.push_back((s.tier == TierId::kCpu ? "c " : "g ") + line);
+      out.push_back((s.device == DeviceIndex::kHost ? "c " : "g ") + line);
   }
   return out;
 }
@@ -89,7 +89,7 @@ TEST(SegmentProgram, EveryFixturesList) {
     ASSERT_TRUE(lists().contains(name)) << name << ": say what its list is";
     const auto spec = load(name);
     if (spec == nullptr) continue;  // a fixture that is not at hand
-    const auto segments = make_segments(*spec, Placement::all(*spec, TierId::kCpu));
+    const auto segments = make_segments(*spec, Placement::all(*spec, DeviceIndex::kHost));
     EXPECT_EQ(text_of(segments), lists().at(name)) << name;
   }
 }
@@ -99,7 +99,7 @@ TEST(SegmentProgram, EveryBlockOpens) {
   for (const std::string& name : all_models()) {
     const auto spec = load(name);
     if (spec == nullptr) continue;
-    for (const Segment& s : make_segments(*spec, Placement::all(*spec, TierId::kCpu))) {
+    for (const Segment& s : make_segments(*spec, Placement::all(*spec, DeviceIndex::kHost))) {
       size_t opening = 0, blocks = 0;
       for (const Op& op : s.program) opening += op.opens ? 1 : 0;
       for (const Block& b : s.blocks) blocks += b.kind != BlockKind::kExperts ? 1 : 0;
@@ -110,10 +110,10 @@ TEST(SegmentProgram, EveryBlockOpens) {
 }
 
 /// The first n layers on the GPU, embedding and head where `ends` says.
-Placement split(const ModelSpec& spec, uint32_t n, TierId ends) {
-  Placement p = Placement::all(spec, TierId::kCpu);
+Placement split(const ModelSpec& spec, uint32_t n, DeviceIndex ends) {
+  Placement p = Placement::all(spec, DeviceIndex::kHost);
   p.embedding = p.head = ends;
-  for (uint32_t l = 0; l < n; ++l) p.mixer[l] = p.ffn[l] = p.experts[l] = TierId::kCuda;
+  for (uint32_t l = 0; l < n; ++l) p.mixer[l] = p.ffn[l] = p.experts[l] = DeviceIndex::kHere;
   return p;
 }
 
@@ -126,13 +126,13 @@ TEST(SegmentProgram, SplitsMakePerLayerInputsOnBothSides) {
   const std::string again = "c per-layer inputs of tokens embedded again";
   const std::string layer3 = kFull + ", keep ring" + kInjected;
   EXPECT_EQ(
-      text_of(make_segments(*spec, split(*spec, 4, TierId::kCuda))),
+      text_of(make_segments(*spec, split(*spec, 4, DeviceIndex::kHere))),
       (Lines{"g embed, per-layer inputs, rope tables", "g layers 0-2: " + kWindowed + kInjected,
              "g layer 3: " + layer3, "c rope tables", "c layer 4: " + kFull, again,
              "c layer 4: ffn in, ffn out, inject per-layer input",
              "c layers 5-6: " + kFull + kInjected,
              "c layer 7: " + kFull + ", keep ring" + kInjected, "g head"}));
-  EXPECT_EQ(text_of(make_segments(*spec, split(*spec, 4, TierId::kCpu)))[1],
+  EXPECT_EQ(text_of(make_segments(*spec, split(*spec, 4, DeviceIndex::kHost)))[1],
             "g per-layer inputs, rope tables");
 }
 
@@ -141,8 +141,8 @@ TEST(SegmentProgram, SplitsMakePerLayerInputsOnBothSides) {
 TEST(SegmentProgram, StreamedBlocksFetchTheirWeights) {
   const auto spec = load("tiny-qwen3");
   if (spec == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
-  Placement home = split(*spec, 4, TierId::kCuda), runs = home;
-  home.ffn[2] = home.ffn[3] = TierId::kCpu;
+  Placement home = split(*spec, 4, DeviceIndex::kHere), runs = home;
+  home.ffn[2] = home.ffn[3] = DeviceIndex::kHost;
   const std::string fetched = ", fetch weights" + kDense + ", release weights";
   EXPECT_EQ(text_of(make_segments(*spec, runs, &home)),
             (Lines{"g embed, rope tables", "g layers 0-3: " + kFull + fetched, "g head"}));
@@ -154,7 +154,7 @@ TEST(SegmentProgram, TheMtpBlockStartsFromPairs) {
   const auto spec = load("tiny-qwen35");
   if (spec == nullptr) GTEST_SKIP() << missing_fixtures_text(list_fixtures());
   const auto mtp = make_mtp_spec(*spec);
-  EXPECT_EQ(text_of(make_segments(*mtp, Placement::all(*mtp, TierId::kCpu))),
+  EXPECT_EQ(text_of(make_segments(*mtp, Placement::all(*mtp, DeviceIndex::kHost))),
             (Lines{"c embed pairs, rope tables", "c layer 0: " + kFull + kDense, "c head"}));
 }
 

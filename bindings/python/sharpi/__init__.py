@@ -30,8 +30,8 @@ from .session import Sampled, Session
 from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
 from .types import (Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, ExpertStats, Isa,
                     KVFullReason, KVType, LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer,
-                    ModelSummary, Part, Phase, PlanSummary, Policy, RowKind, RowPurpose, SegmentInfo,
-                    SessionSummary, Status, Tier, TokenAttributes)
+                    ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, RowKind, RowPurpose,
+                    SegmentInfo, SessionSummary, Split, Status, Tier, TokenAttributes)
 
 __version__ = "1.0.0"
 
@@ -41,9 +41,9 @@ __all__ = [
     "DeviceError", "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Error", "ExpertStats",
     "Generation", "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull",
     "KVFullReason", "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "Matcher", "MemoryRow",
-    "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanSummary",
+    "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanDevice", "PlanSummary",
     "Policy", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
-    "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
+    "Split", "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
     "build_info", "chat_parse", "check_schema", "decode_batch", "default_context", "errors", "read_prompt",
     "status_name", "step_batch", "types", "verify_batch", "version",
 ]

@@ -30,6 +30,7 @@ SHARPI_KV_FULL_SLOTS = 2
 SHARPI_ERROR_TEXT = 480
 SHARPI_UNSET = 0xFFFFFFFF
 SHARPI_ALL_FREE = 0xFFFFFFFFFFFFFFFF
+SHARPI_RESERVE_AUTO = 0xFFFFFFFFFFFFFFFF
 SHARPI_KV_AUTO = 0
 SHARPI_KV_F32 = 1
 SHARPI_KV_BF16 = 2
@@ -70,6 +71,9 @@ SHARPI_ARITHMETIC_FAST = 0
 SHARPI_ARITHMETIC_EXACT = 1
 SHARPI_LOAD_COPY = 0
 SHARPI_LOAD_MAP = 1
+SHARPI_SPLIT_FEWEST = 0
+SHARPI_SPLIT_ALL = 1
+SHARPI_SPLIT_TENSOR = 2
 SHARPI_ROW_DEVICE = 1
 SHARPI_ROW_PINNED = 2
 SHARPI_ROW_ANONYMOUS = 3
@@ -191,6 +195,7 @@ class sharpi_device(Structure):
         ("link_bandwidth", c_double),
         ("held_bytes", c_uint64),
         ("other_bytes", c_uint64),
+        ("id", c_char * 64),
     ]
 
 
@@ -220,6 +225,19 @@ class sharpi_session_params(Structure):
     ]
 
 
+class sharpi_device_request(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("device", c_uint32),
+        ("n_layers", c_int32),
+        ("reserved", c_uint32),
+        ("budget", c_uint64),
+        ("reserve", c_uint64),
+        ("rate", c_double),
+        ("link_rate", c_double),
+    ]
+
+
 class sharpi_plan_params(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -245,6 +263,9 @@ class sharpi_plan_params(Structure):
         ("stream_rows", c_uint32),
         ("load_mode", c_uint32),
         ("draft_path", c_char_p),
+        ("devices", c_void_p),
+        ("n_devices", c_uint32),
+        ("split", c_uint32),
     ]
 
 
@@ -299,6 +320,8 @@ class sharpi_plan_summary(Structure):
         ("token_seconds", c_double),
         ("full_token_seconds", c_double),
         ("capture_bytes", c_uint64),
+        ("n_devices", c_uint32),
+        ("split", c_uint32),
     ]
 
 
@@ -319,6 +342,31 @@ class sharpi_memory_row(Structure):
     ]
 
 
+class sharpi_plan_device(Structure):
+    _fields_ = [
+        ("device", c_uint32),
+        ("tier", c_uint32),
+        ("n_layers", c_uint32),
+        ("n_ffn", c_uint32),
+        ("n_experts", c_uint32),
+        ("n_expert_slots", c_uint32),
+        ("has_embedding", c_uint32),
+        ("has_head", c_uint32),
+        ("budget", c_uint64),
+        ("reserve", c_uint64),
+        ("payload_bytes", c_uint64),
+        ("held_bytes", c_uint64),
+        ("peak_bytes", c_uint64),
+        ("token_bytes", c_uint64),
+        ("token_row_bytes", c_uint64),
+        ("rate", c_double),
+        ("link_rate", c_double),
+        ("name", c_char * 128),
+        ("id", c_char * 64),
+        ("refusal", c_char * 256),
+    ]
+
+
 class sharpi_layer_info(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -333,6 +381,9 @@ class sharpi_layer_info(Structure):
         ("head_dim", c_uint32),
         ("ffn_tier", c_uint32),
         ("experts_tier", c_uint32),
+        ("device", c_uint32),
+        ("ffn_device", c_uint32),
+        ("experts_device", c_uint32),
     ]
 
 
@@ -377,6 +428,8 @@ class sharpi_segment_info(Structure):
         ("n_rows", c_uint64),
         ("streamed_bytes", c_uint64),
         ("seconds", c_double),
+        ("device", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -638,12 +691,15 @@ FUNCTIONS = {
     "sharpi_context_create": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_context_destroy": (None, (c_void_p,)),
     "sharpi_device_info": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p, c_void_p)),
+    "sharpi_device_find": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_device_request_init": (None, (c_void_p, c_size_t)),
     "sharpi_plan_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_plan_create": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_plan_destroy": (None, (c_void_p,)),
     "sharpi_plan_info": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_plan_rows": (c_int32, (c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p)),
+    "sharpi_plan_devices": (c_int32, (c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p)),
     "sharpi_plan_layer": (c_int32, (c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_plan_fallback": (c_int32, (c_void_p, c_uint32, c_void_p, c_size_t, c_void_p, c_void_p)),
     "sharpi_plan_meta": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_void_p)),

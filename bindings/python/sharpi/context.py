@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional, Union
 from . import _abi
 from ._handles import Closing, InCallback, check_process_goes_on
 from ._library import call, lib, out_struct, params
-from ._values import enum_of, owned, u32
+from ._values import c_string, enum_of, owned, u32
 from .errors import InvalidArgument
 from .types import Device, Isa, LogLevel
 
@@ -71,6 +71,16 @@ class Context(Closing):
         with self._handle as context:
             call(lib.sharpi_device_info, context, u32(index, "index"), flags, ctypes.byref(out))
         return Device.of(out)
+
+    def find(self, device: str) -> int:
+        """The index of the device that a text means: an index, an id, or a name or a part of one.
+
+        Raises NotFound, InvalidArgument (the names of several devices have it). Any thread.
+        """
+        index = ctypes.c_uint32()
+        with self._handle as context:
+            call(lib.sharpi_device_find, context, c_string(device, "device"), ctypes.byref(index))
+        return index.value
 
     def devices(self, *, measure: bool = False) -> List[Device]:
         """All devices, the host first."""

@@ -6,15 +6,16 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _abi
 from ._handles import Closing, Handle
 from ._library import call, lib, out_struct, params
 from ._values import c_string, fill, owned, path_bytes, read_bytes, read_rows, split_options, u32
 from .context import Context, default_context
-from .errors import NotFound
-from .types import KVType, LayerInfo, MemoryRow, ModelSummary, PlanOptions, PlanSummary
+from .errors import InvalidArgument, NotFound
+from .types import (DeviceOptions, KVType, LayerInfo, MemoryRow, ModelSummary, PlanDevice, PlanOptions,
+                    PlanSummary)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,13 +36,30 @@ def meta_keys(function: Any, pointer: int) -> List[str]:
             return keys
 
 
+def device_requests(context: Context, devices: "Sequence[Union[int, str, DeviceOptions]]") -> Any:
+    """An array of sharpi_device_request."""
+    block = (_abi.sharpi_device_request * len(devices))()
+    size = ctypes.sizeof(_abi.sharpi_device_request)
+    for request, one in zip(block, devices):
+        lib.sharpi_device_request_init(ctypes.byref(request), size)
+        wanted: Dict[str, Any] = dict(one) if isinstance(one, dict) else {"device": one}
+        (own,) = split_options(wanted, _abi.sharpi_device_request)
+        if isinstance(own.get("device"), str):
+            own["device"] = context.find(str(own["device"]))
+        if isinstance(own.get("budget"), str):
+            raise InvalidArgument(f"the budget of a device is a number of bytes, not {own['budget']!r}")
+        fill(request, own, [])
+    return block
+
+
 class Plan(Closing):
     """What a model will take, by rows: made from the file's header alone, it loads no weights.
 
     path: of a GGUF file. context: default, the process's own. kv: type of all KV rows ("f32", "bf16",
     "q8_0", "auto"), short for k_dtype and v_dtype. The other options are the fields of
     sharpi_plan_params and of its session template (`PlanOptions`); what is not given is the library's
-    default.
+    default. device: an index, or what `Context.find()` reads ("h200"). devices: a list of such, or of
+    `DeviceOptions`, where layers may be on several.
 
     Raises NotFound, IOFailed, BadFormat (file), Unsupported, InvalidArgument, DoesNotFit (the text
     names the row that is short and what would fit), Busy (one plan a context at a time).
@@ -63,7 +81,13 @@ class Plan(Closing):
         session = params(_abi.sharpi_session_params, lib.sharpi_session_params_init)
         fill(session, template, keep)
         plan = params(_abi.sharpi_plan_params, lib.sharpi_plan_params_init)
+        listed = ours.pop("devices", None)
+        if isinstance(ours.get("device"), str):
+            ours["device"] = context.find(str(ours["device"]))
         fill(plan, ours, keep)
+        if listed is not None:
+            block = device_requests(context, listed)  # type: ignore[arg-type]
+            plan.devices, plan.n_devices = ctypes.addressof(block), len(block)
         plan.session = ctypes.addressof(session)
         self._handle = owned(context._handle, lib.sharpi_plan_create,
                              [path_bytes(path), ctypes.byref(plan)], lib.sharpi_plan_destroy, "plan")
@@ -87,6 +111,12 @@ class Plan(Closing):
         with self._handle as plan:
             rows = read_rows(lib.sharpi_plan_rows, plan, _abi.sharpi_memory_row)
         return [MemoryRow.of(row) for row in rows]
+
+    def devices(self) -> List[PlanDevice]:
+        """The devices that the plan may use, the host first, and what it has there."""
+        with self._handle as plan:
+            rows = read_rows(lib.sharpi_plan_devices, plan, _abi.sharpi_plan_device)
+        return [PlanDevice.of(row) for row in rows]
 
     def layer(self, layer: int) -> LayerInfo:
         """Where a layer runs, and its KV types. Raises InvalidArgument (layer)."""

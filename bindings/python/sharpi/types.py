@@ -174,6 +174,18 @@ class LoadMode(_Number):
     no harm."""
 
 
+class Split(_Number):
+    """Which of the devices that a plan may use it uses."""
+
+    FEWEST = 0
+    """The first device that holds all that the pins leave to devices with the context that is asked
+    for; only where none does, layers over several, each filled before the next one is used."""
+    ALL = 1
+    """Layers over all of them, to equal shares of what each may take."""
+    TENSOR = 2
+    """Every layer over all of them: UNSUPPORTED so far."""
+
+
 class RowKind(_Number):
     """Which memory a row of a plan takes."""
 
@@ -334,6 +346,9 @@ class Device:
     other_bytes: int
     """GPU memory in use besides: what the driver took for itself (not planned), and other
     processes."""
+    id: str
+    """The same device in every process and after a restart: "cpu", or a GPU's UUID as its driver
+    writes it, "GPU-1b0c4a5e-..."."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_device) -> "Device":
@@ -350,6 +365,7 @@ class Device:
             link_bandwidth=s.link_bandwidth,
             held_bytes=s.held_bytes,
             other_bytes=s.other_bytes,
+            id=s.id.decode("utf-8", "replace"),
         )
 
 
@@ -440,6 +456,10 @@ class PlanSummary:
     """What the capture_window takes of a session, both tiers: query ring, rows for as many queries
     of a probe, scratch of scoring, tables of compaction; without one (0) what a window of 64 would
     take."""
+    n_devices: int
+    """Of sharpi_plan_devices()."""
+    split: Split
+    """As in the parameters."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_plan_summary) -> "PlanSummary":
@@ -493,6 +513,8 @@ class PlanSummary:
             token_seconds=s.token_seconds,
             full_token_seconds=s.full_token_seconds,
             capture_bytes=s.capture_bytes,
+            n_devices=s.n_devices,
+            split=Split(s.split),
         )
 
 
@@ -541,6 +563,76 @@ class MemoryRow:
 
 
 @dataclass(frozen=True)
+class PlanDevice:
+    """A device that a plan may use, and what it has there. The host is the first one."""
+    device: int
+    """Index as in sharpi_device_info()."""
+    tier: Tier
+    n_layers: int
+    """Mixers, and dense FFNs or routers with shared experts."""
+    n_ffn: int
+    """Mixers, and dense FFNs or routers with shared experts."""
+    n_experts: int
+    """Layers whose routed experts are all here."""
+    n_expert_slots: int
+    has_embedding: bool
+    """0 or 1. The MTP block is where the head is."""
+    has_head: bool
+    """0 or 1. The MTP block is where the head is."""
+    budget: int
+    """As asked for."""
+    reserve: int
+    """As asked for."""
+    payload_bytes: int
+    """Rows in its memory; the host's without file pages."""
+    held_bytes: int
+    """Rows in its memory; the host's without file pages."""
+    peak_bytes: int
+    """The most at any time."""
+    token_bytes: int
+    """Weights that a decoded token reads, and KV rows and recurrent state at the end of the
+    context."""
+    token_row_bytes: int
+    """Weights that a decoded token reads, and KV rows and recurrent state at the end of the
+    context."""
+    rate: float
+    """Used; 0 = not given, and not needed."""
+    link_rate: float
+    """Used; 0 = not given, and not needed."""
+    name: str
+    id: str
+    """As in sharpi_device."""
+    refusal: str
+    """Why the plan cannot use it, as it is, one sentence; empty = it can."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_plan_device) -> "PlanDevice":
+        """From the struct that the library filled."""
+        return cls(
+            device=s.device,
+            tier=Tier(s.tier),
+            n_layers=s.n_layers,
+            n_ffn=s.n_ffn,
+            n_experts=s.n_experts,
+            n_expert_slots=s.n_expert_slots,
+            has_embedding=bool(s.has_embedding),
+            has_head=bool(s.has_head),
+            budget=s.budget,
+            reserve=s.reserve,
+            payload_bytes=s.payload_bytes,
+            held_bytes=s.held_bytes,
+            peak_bytes=s.peak_bytes,
+            token_bytes=s.token_bytes,
+            token_row_bytes=s.token_row_bytes,
+            rate=s.rate,
+            link_rate=s.link_rate,
+            name=s.name.decode("utf-8", "replace"),
+            id=s.id.decode("utf-8", "replace"),
+            refusal=s.refusal.decode("utf-8", "replace"),
+        )
+
+
+@dataclass(frozen=True)
 class LayerInfo:
     """Where a layer runs and what it stores for a session. In a plan n_slots is 0."""
     mixer: Mixer
@@ -562,6 +654,12 @@ class LayerInfo:
     """Of its dense FFN, or router and shared expert."""
     experts_tier: Optional[Tier]
     """Of its routed experts; 0 = it has none."""
+    device: int
+    """The devices of the same; UNSET = there is none."""
+    ffn_device: int
+    """The devices of the same; UNSET = there is none."""
+    experts_device: Optional[int]
+    """The devices of the same; UNSET = there is none."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_layer_info) -> "LayerInfo":
@@ -578,6 +676,9 @@ class LayerInfo:
             head_dim=s.head_dim,
             ffn_tier=Tier(s.ffn_tier),
             experts_tier=Tier(s.experts_tier) if s.experts_tier else None,
+            device=s.device,
+            ffn_device=s.ffn_device,
+            experts_device=s.experts_device if s.experts_tier else None,
         )
 
 
@@ -640,7 +741,7 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """A run of blocks on one tier, and what it has cost so far. Calls of fewer rows than
+    """A run of blocks on one device, and what it has cost so far. Calls of fewer rows than
     stream_rows take the segments of list 0, the others those of list 1, where blocks placed on the
     CPU run on the GPU."""
     tier: Tier
@@ -672,6 +773,8 @@ class SegmentInfo:
     come from there, the others over the link."""
     seconds: float
     """From hand-over to hand-over, all calls."""
+    device: int
+    """That runs it: index as in sharpi_device_info()."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_segment_info) -> "SegmentInfo":
@@ -691,6 +794,7 @@ class SegmentInfo:
             n_rows=s.n_rows,
             streamed_bytes=s.streamed_bytes,
             seconds=s.seconds,
+            device=s.device,
         )
 
 
@@ -967,6 +1071,26 @@ class SessionOptions(TypedDict, total=False):
     = what the plan has, and another value than that is refused."""
 
 
+class DeviceOptions(TypedDict, total=False):
+    """Keyword arguments, as the fields of sharpi_device_request; None is the default."""
+
+    device: Union[int, str, None]
+    """Index as in sharpi_device_info(); default UNSET, which has to be changed."""
+    n_layers: Optional[int]
+    """Layers that it has to have, with all of them that is on a device; -1 = as many as fit
+    (default). Not the host's."""
+    budget: Optional[int]
+    """Bytes that all that is made of the plan may hold there; default SHARPI_ALL_FREE."""
+    reserve: Optional[int]
+    """Of a budget of all that is free: so many bytes stay free; default SHARPI_RESERVE_AUTO."""
+    rate: Optional[float]
+    """Bytes/s of its memory and of the link between it and the host's; 0 = measured where they are
+    needed (default). The host has no link."""
+    link_rate: Optional[float]
+    """Bytes/s of its memory and of the link between it and the host's; 0 = measured where they are
+    needed (default). The host has no link."""
+
+
 class PlanOptions(SessionOptions, total=False):
     """Keyword arguments, as the fields of sharpi_plan_params; None is the default."""
 
@@ -998,11 +1122,12 @@ class PlanOptions(SessionOptions, total=False):
     """Calls that compute at once on the model; default 1."""
     n_sessions: Optional[int]
     """Sessions of the template to price; default 1."""
-    device: Optional[int]
-    """Device index for the trunk; UNSET = first GPU, 0 = none."""
+    device: Union[int, str, None]
+    """The one device besides the host that the plan may use; 0 = none, UNSET (env SHARPI_DEVICE,
+    else all of them)."""
     device_budget: Optional[int]
-    """Bytes; default SHARPI_ALL_FREE; more than there are is refused. It holds for all that is made
-    of the plan: sessions beyond n_sessions get what is left."""
+    """Bytes of each of them; default SHARPI_ALL_FREE; more than there are is refused. It holds for
+    all that is made of the plan: sessions beyond n_sessions get what is left."""
     host_budget: Optional[int]
     """The same for anonymous and pinned host memory."""
     device_rate: Optional[float]
@@ -1044,6 +1169,13 @@ class PlanOptions(SessionOptions, total=False):
     """GGUF file of the model that drafts, for drafters with MODEL, or AUTO; default null. Its
     tokens must be the model's, one by one, else MISMATCH. Opened by sharpi_plan_create() and, by
     the same name, by sharpi_model_load(); not used in between."""
+    devices: Optional[Sequence[Union[int, str, DeviceOptions]]]
+    """n_devices of one struct_size: the devices that the plan may use, in place of device,
+    device_budget, device_rate and pcie_rate (which then keep their defaults) and, where device 0 is
+    among them, host_budget and host_rate. UNSUPPORTED: a tier that cannot compute a model together
+    with the others of the list. Default null."""
+    split: Union[Split, str, None]
+    """Default FEWEST."""
 
 
 class SamplerOptions(TypedDict, total=False):
@@ -1110,5 +1242,6 @@ OPTION_ENUMS: Dict[str, Union[Type[_Number], Type[IntFlag]]] = {
     "drafters": Drafters,
     "arithmetic": Arithmetic,
     "load_mode": LoadMode,
+    "split": Split,
     "layer_budget": LayerBudget,
 }

@@ -180,6 +180,29 @@ def test_the_environment_is_read_only_when_asked(path, monkeypatch):
         assert sharpi.Plan(path, context=silent, n_ctx=64).info.k_dtype == sharpi.KVType.F32
 
 
+def test_devices_have_names_and_limits_of_their_own(path, context):
+    host = context.device(0)
+    assert host.id == "cpu"
+    assert context.find("0") == context.find("cpu") == context.find("CPU") == 0
+    with pytest.raises(sharpi.NotFound):
+        context.find("no such device")
+    plan = sharpi.Plan(path, context=context, n_ctx=64, devices=[{"device": "cpu", "budget": 1 << 30}])
+    (only,) = plan.devices()
+    assert (only.device, only.tier, only.n_layers, only.has_head) == (0, sharpi.Tier.CPU, 4, True)
+    assert (only.budget, only.name, only.refusal) == (1 << 30, host.name, "")
+    assert only.held_bytes == plan.info.host_held_bytes > 0
+    assert plan.json()["devices"][0]["id"] == "cpu"
+    assert (plan.layer(0).device, plan.layer(0).experts_device) == (0, None)
+    with pytest.raises(sharpi.InvalidArgument):
+        sharpi.Plan(path, context=context, device=0, devices=[0])
+    with pytest.raises(sharpi.NotFound):
+        sharpi.Plan(path, context=context, devices=["no such device"])
+    with pytest.raises(sharpi.InvalidArgument):
+        sharpi.Plan(path, context=context, devices=[{"device": 0, "budget": "auto"}])
+    with pytest.raises(sharpi.Unsupported):
+        sharpi.Plan(path, context=context, split="tensor")
+
+
 def test_the_isa_can_be_chosen():
     with sharpi.Context(isa="scalar") as context:
         assert context.device(0).isa == "scalar"

@@ -53,6 +53,21 @@ void test_context(const fixture* f) {
   EXPECT(SHARPI_OK, sharpi_device_info(f->context, 0, 0, &d, &err));
   CHECK(d.tier == SHARPI_TIER_CPU && d.n_devices >= 1 && d.n_cores == 2 && d.bandwidth == 0.0);
   CHECK(d.total_bytes >= d.free_bytes && d.free_bytes > 0 && d.isa[0] != '\0');
+  CHECK(strcmp(d.id, "cpu") == 0);
+
+  uint32_t index = 77;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_device_find(NULL, "0", &index, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_device_find(f->context, NULL, &index, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_device_find(f->context, "0", NULL, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_device_find(f->context, "", &index, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_device_find(f->context, "99", &index, &err));
+  EXPECT(SHARPI_E_NOT_FOUND, sharpi_device_find(f->context, "no such device", &index, &err));
+  CHECK(index == 77);
+  EXPECT(SHARPI_OK, sharpi_device_find(f->context, "0", &index, &err));
+  CHECK(index == 0);
+  index = 77;
+  EXPECT(SHARPI_OK, sharpi_device_find(f->context, "CPU", &index, &err));
+  CHECK(index == 0);
 
   CHECK(sharpi_version() == SHARPI_VERSION);
   CHECK(strstr(sharpi_build_info(), "libsharpi 1.0.0") != NULL);
@@ -102,6 +117,9 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(p.device_rate = -1.0, "device_rate");
   REFUSED(p.pcie_rate = (double)NAN, "pcie_rate");
   REFUSED(p.host_rate = (double)INFINITY, "host_rate");
+  REFUSED(p.split = 3, "split 3");
+  REFUSED(p.n_devices = 1, "devices");
+  REFUSED(p.n_devices = 33, "n_devices 33");
   REFUSED(s.n_ctx = 0, "n_ctx 0");
   REFUSED(s.n_ctx = 0xFFFFFFFEu, "n_ctx 4294967294");
   REFUSED(s.n_ctx = 32769, "n_ctx"); /* the model was trained for 32768 */
@@ -141,6 +159,83 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.recency = 9, "recency is 9, but there is no kv_budget");
   REFUSED(s.n_draft_vocab = 16, "n_draft_vocab is 16, but drafters is 0");
 #undef REFUSED
+}
+
+/* A list of devices: every field of an element, and elements of other headers. */
+static void test_device_list(const fixture* f) {
+  sharpi_error err;
+  sharpi_plan* out = NULL;
+  sharpi_session_params s;
+  sharpi_plan_params p;
+  struct {
+    sharpi_device_request known;
+    uint64_t newer;
+  } wide[2];
+  sharpi_device_request d[2];
+#define REFUSED(status, change, name)                                           \
+  do {                                                                          \
+    p = small_plan(&s);                                                         \
+    p.device = SHARPI_UNSET;                                                    \
+    p.devices = d;                                                              \
+    p.n_devices = 1;                                                            \
+    for (int i = 0; i < 2; ++i) sharpi_device_request_init(&d[i], sizeof d[i]); \
+    d[0].device = d[1].device = 0;                                              \
+    change;                                                                     \
+    EXPECT(status, sharpi_plan_create(f->context, f->path, &p, &out, &err));    \
+    CHECK(out == NULL);                                                         \
+    NAMES(name);                                                                \
+  } while (0)
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].struct_size = 0, "sharpi_device_request");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].device = SHARPI_UNSET, "UNSET");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].n_layers = -2, "n_layers -2");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].n_layers = 1, "n_layers of device 0");
+  REFUSED(SHARPI_E_UNSUPPORTED, d[0].reserved = 1, "reserved");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].rate = -1.0, "rate");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].link_rate = (double)NAN, "link_rate");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].link_rate = 1.0, "the host has no link");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, d[0].reserve = d[0].budget = 1, "reserve");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, p.n_devices = 2, "device 0 is twice");
+  REFUSED(SHARPI_E_NOT_FOUND, d[0].device = 31, "device 31");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, p.device = 0, "device is given beside a list");
+  REFUSED(SHARPI_E_INVALID_ARGUMENT, p.host_budget = 1, "host_budget is given beside a list");
+  REFUSED(SHARPI_E_UNSUPPORTED, p.split = SHARPI_SPLIT_TENSOR, "split is 2 (TENSOR)");
+  REFUSED(SHARPI_E_DOES_NOT_FIT, d[0].budget = 4096, "budget of device 0");
+#undef REFUSED
+  p = small_plan(&s);
+  p.device = SHARPI_UNSET;
+  for (int i = 0; i < 2; ++i) {
+    sharpi_device_request_init(&wide[i].known, sizeof wide[i]);
+    CHECK(wide[i].newer == 0 && wide[i].known.struct_size == sizeof wide[i]);
+    wide[i].known.device = 0;
+  }
+  p.devices = &wide[0].known;
+  p.n_devices = 2;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_create(f->context, f->path, &p, &out, &err));
+  NAMES("device 0 is twice"); /* the second one was found behind the first one's tail */
+  wide[1].newer = 1;
+  EXPECT(SHARPI_E_UNSUPPORTED, sharpi_plan_create(f->context, f->path, &p, &out, &err));
+  wide[1].known.struct_size = sizeof wide[1].known;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_create(f->context, f->path, &p, &out, &err));
+  NAMES("all are of one size");
+  p.n_devices = 1;
+  wide[0].known.budget = 1u << 30;
+  EXPECT(SHARPI_OK, sharpi_plan_create(f->context, f->path, &p, &out, &err));
+  sharpi_plan_device row;
+  uint32_t n = 0;
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_devices(NULL, &row, sizeof row, 1, &n, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_devices(out, &row, sizeof row, 1, NULL, &err));
+  EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_devices(out, &row, sizeof row - 8, 1, &n, &err));
+  EXPECT(SHARPI_E_BUFFER_TOO_SMALL, sharpi_plan_devices(out, NULL, sizeof row, 0, &n, &err));
+  CHECK(n == 1);
+  EXPECT(SHARPI_OK, sharpi_plan_devices(out, &row, sizeof row, 1, &n, &err));
+  CHECK(row.device == 0 && row.tier == SHARPI_TIER_CPU && row.n_layers == 4 && row.n_ffn == 4);
+  CHECK(row.has_embedding == 1 && row.has_head == 1 && row.budget == 1u << 30);
+  CHECK(row.refusal[0] == '\0' && strcmp(row.id, "cpu") == 0 && row.name[0] != '\0');
+  sharpi_plan_summary summary = {.struct_size = sizeof summary};
+  EXPECT(SHARPI_OK, sharpi_plan_info(out, &summary, &err));
+  CHECK(summary.n_devices == 1 && row.held_bytes == summary.host_held_bytes);
+  CHECK(row.peak_bytes == summary.host_peak_bytes && row.token_bytes == summary.host_token_bytes);
+  sharpi_plan_destroy(out);
 }
 
 static void test_plan_outputs(const fixture* f) {
@@ -199,6 +294,7 @@ static void test_plan_outputs(const fixture* f) {
   sharpi_layer_info layer = {.struct_size = sizeof layer};
   EXPECT(SHARPI_OK, sharpi_plan_layer(f->plan, 0, &layer, &err));
   CHECK(layer.tier == SHARPI_TIER_CPU && layer.ffn_tier == SHARPI_TIER_CPU);
+  CHECK(layer.device == 0 && layer.ffn_device == 0 && layer.experts_device == SHARPI_UNSET);
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_layer(f->plan, 1u << 20, &layer, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_layer(f->plan, 0, NULL, &err));
   EXPECT(SHARPI_E_INVALID_ARGUMENT, sharpi_plan_layer(NULL, 0, &layer, &err));
@@ -225,5 +321,6 @@ void test_plan(const fixture* f) {
   CHECK(out == NULL);
   sharpi_plan_destroy(NULL);
   test_plan_ranges(f);
+  test_device_list(f);
   test_plan_outputs(f);
 }

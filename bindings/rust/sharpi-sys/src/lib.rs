@@ -248,7 +248,8 @@ constants! {
         SHARPI_DRAFT_NGRAM = 1; SHARPI_DRAFT_MTP = 2; SHARPI_DRAFT_AUTO = 4;
         SHARPI_DRAFT_MODEL = 8;
         SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1;
-        SHARPI_LOAD_COPY = 0; SHARPI_LOAD_MAP = 1; SHARPI_ROW_DEVICE = 1;
+        SHARPI_LOAD_COPY = 0; SHARPI_LOAD_MAP = 1; SHARPI_SPLIT_FEWEST = 0;
+        SHARPI_SPLIT_ALL = 1; SHARPI_SPLIT_TENSOR = 2; SHARPI_ROW_DEVICE = 1;
         SHARPI_ROW_PINNED = 2; SHARPI_ROW_ANONYMOUS = 3; SHARPI_ROW_MAPPED = 4;
         SHARPI_ROW_WEIGHTS = 1; SHARPI_ROW_KV = 2; SHARPI_ROW_RECURRENT = 3;
         SHARPI_ROW_CHECKPOINTS = 4; SHARPI_ROW_CAPTURE = 5; SHARPI_ROW_COMPACTION = 6;
@@ -275,7 +276,7 @@ constants! {
         SHARPI_STOP_BYTES = 128;
     }
     u64 {
-        SHARPI_ALL_FREE = 0xFFFF_FFFF_FFFF_FFFF;
+        SHARPI_ALL_FREE = 0xFFFF_FFFF_FFFF_FFFF; SHARPI_RESERVE_AUTO = 0xFFFF_FFFF_FFFF_FFFF;
         SHARPI_SEED_RANDOM = 0xFFFF_FFFF_FFFF_FFFF;
     }
 }
@@ -292,7 +293,7 @@ structs! {
     struct sharpi_device {
         struct_size: u32, tier: u32, n_devices: u32, n_cores: u32, total_bytes: u64,
         free_bytes: u64, bandwidth: f64, name: [c_char; 128], isa: [c_char; 32],
-        link_bandwidth: f64, held_bytes: u64, other_bytes: u64,
+        link_bandwidth: f64, held_bytes: u64, other_bytes: u64, id: [c_char; 64],
     }
     struct sharpi_session_params {
         struct_size: u32, n_ctx: u32, k_dtype: u32, v_dtype: u32, tail_k_dtype: u32,
@@ -301,13 +302,18 @@ structs! {
         per_layer_budgets: u32, n_probe: u32, n_draft: u32, probe: *const i32,
         drafters: u32, n_draft_vocab: u32,
     }
+    struct sharpi_device_request {
+        struct_size: u32, device: u32, n_layers: i32, reserved: u32, budget: u64, reserve: u64,
+        rate: f64, link_rate: f64,
+    }
     struct sharpi_plan_params {
         struct_size: u32, n_gpu_layers: i32, n_gpu_ffn: i32, n_expert_slots: i32, arithmetic: u32,
         deterministic: u32, n_chunk: u32, max_batch: u32, max_logit_rows: u32,
         max_concurrent: u32, n_sessions: u32, device: u32, device_budget: u64, host_budget: u64,
         device_rate: f64, pcie_rate: f64, host_rate: f64, session: *const sharpi_session_params,
         n_gpu_experts: i32, gpu_ends: i32, stream_rows: u32, load_mode: u32,
-        draft_path: *const c_char,
+        draft_path: *const c_char, devices: *const sharpi_device_request, n_devices: u32,
+        split: u32,
     }
     struct sharpi_plan_summary {
         struct_size: u32, n_ctx: u32, n_layers: u32, n_gpu_layers: u32, n_gpu_ffn: u32,
@@ -321,7 +327,13 @@ structs! {
         device_rate: f64, pcie_rate: f64, host_rate: f64, n_gpu_experts: u32, n_fallbacks: u32,
         stream_rows: u32, load_mode: u32, device_token_bytes: u64, host_token_bytes: u64,
         device_token_row_bytes: u64, host_token_row_bytes: u64, token_seconds: f64,
-        full_token_seconds: f64, capture_bytes: u64,
+        full_token_seconds: f64, capture_bytes: u64, n_devices: u32, split: u32,
+    }
+    struct sharpi_plan_device {
+        device: u32, tier: u32, n_layers: u32, n_ffn: u32, n_experts: u32, n_expert_slots: u32,
+        has_embedding: u32, has_head: u32, budget: u64, reserve: u64, payload_bytes: u64,
+        held_bytes: u64, peak_bytes: u64, token_bytes: u64, token_row_bytes: u64, rate: f64,
+        link_rate: f64, name: [c_char; 128], id: [c_char; 64], refusal: [c_char; 256],
     }
     struct sharpi_memory_row {
         tier: u32, device: u32, purpose: u32, kind: u32, first_layer: u32, n_layers: u32,
@@ -331,7 +343,7 @@ structs! {
     struct sharpi_layer_info {
         struct_size: u32, mixer: u32, tier: u32, kv_source: i32, k_dtype: u32, v_dtype: u32,
         n_slots: u32, capacity: u32, n_kv_heads: u32, head_dim: u32, ffn_tier: u32,
-        experts_tier: u32,
+        experts_tier: u32, device: u32, ffn_device: u32, experts_device: u32,
     }
     struct sharpi_model_summary {
         struct_size: u32, n_layers: u32, n_embd: u32, n_vocab: u32, n_ctx_train: u32,
@@ -343,7 +355,7 @@ structs! {
     struct sharpi_segment_info {
         tier: u32, list: u32, first_layer: u32, n_layers: u32, has_embedding: u32, has_head: u32,
         n_mixers: u32, n_ffn: u32, n_experts: u32, n_streamed: u32, n_calls: u64, n_rows: u64,
-        streamed_bytes: u64, seconds: f64,
+        streamed_bytes: u64, seconds: f64, device: u32, reserved: u32,
     }
     struct sharpi_batch_read {
         session: *mut sharpi_session, tokens: *const i32, n: u32, n_read: u32,
@@ -439,6 +451,10 @@ functions! {
     fn sharpi_device_info(
         context: *const sharpi_context, index: u32, flags: u32, out: *mut sharpi_device,
         err: *mut sharpi_error) -> i32;
+    fn sharpi_device_find(
+        context: *const sharpi_context, device: *const c_char, out_index: *mut u32,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_device_request_init(p: *mut sharpi_device_request, size: usize) -> ();
     fn sharpi_session_params_init(p: *mut sharpi_session_params, size: usize) -> ();
     fn sharpi_plan_params_init(p: *mut sharpi_plan_params, size: usize) -> ();
     fn sharpi_plan_create(
@@ -450,6 +466,9 @@ functions! {
         plan: *const sharpi_plan, out: *mut sharpi_plan_summary, err: *mut sharpi_error) -> i32;
     fn sharpi_plan_rows(
         plan: *const sharpi_plan, rows: *mut sharpi_memory_row, row_size: u32, cap: u32,
+        out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_plan_devices(
+        plan: *const sharpi_plan, rows: *mut sharpi_plan_device, row_size: u32, cap: u32,
         out_n: *mut u32, err: *mut sharpi_error) -> i32;
     fn sharpi_plan_layer(
         plan: *const sharpi_plan, layer: u32, out: *mut sharpi_layer_info,

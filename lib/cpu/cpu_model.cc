@@ -76,7 +76,7 @@ Status check_weights(const ModelSpec& spec, const Placement& placement) {
     for (const TensorRef& w : block_tensors(spec, block)) check(w);
     if (block.kind == BlockKind::kEmbedding) check(spec.ple_embd);
     // Rows that another tier sends come without their norm (ExpertBlocks::norm_request()).
-    if (block.kind == BlockKind::kExperts) check(spec.layers[block.layer].ffn_norm);
+    if (block.kind == BlockKind::kExperts) check(spec.layers[block.layer].expert_norm());
   });
   return status;
 }

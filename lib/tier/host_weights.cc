@@ -47,7 +47,7 @@ HostTensors::HostTensors(const ModelSpec& s, const Placement& p) {
     if (device != DeviceIndex::kHost) return;
     add(s, block);
     // Another tier's rows arrive before their norm, which is a tensor of that tier's block.
-    if (block.kind == BlockKind::kExperts) add(s.layers[block.layer].ffn_norm, kExperts);
+    if (block.kind == BlockKind::kExperts) add(s.layers[block.layer].expert_norm(), kExperts);
   });
   // A block that drafts on another device than the embedding's is told its tokens' embeddings.
   const bool needs_table = p.mtp && !is_host(p.head) && p.head != p.embedding && !s.mtp.embd;

@@ -94,7 +94,8 @@ MemoryMeter& Ready::meter() const {
 }
 
 Held Ready::held() const {
-  return {library_bytes(), meter().live_bytes(), loaded.model->p->allowance()->held().host};
+  const HeldBytes held = loaded.model->p->allowance()->held();
+  return {library_bytes(), meter().live_bytes(), held.at(DeviceIndex::kHost)};
 }
 
 Ready prepare_replay(const Template& s) {

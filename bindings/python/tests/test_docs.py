@@ -37,5 +37,5 @@ def test_options_are_the_fields_of_the_headers_structs():
             options -= set(types.SessionOptions.__annotations__)
         left = fields - options
         assert options <= fields and left <= {
-            "struct_size", "reserved", "session", "progress", "user_data", "n_probe", "n_keep", "n_bias",
+            "struct_size", "reserved", "session", "progress", "user_data", "n_probe", "n_keep", "n_bias", "n_devices",
             "bias_tokens", "bias_values"}

@@ -240,7 +240,8 @@ sharpi_plan_summary Plan::summary() const {
   s.n_ctx = session.n_ctx;
   s.n_layers = spec->n_layers();
   const auto count = [](const std::vector<DeviceIndex>& v) {
-    return static_cast<uint32_t>(v.size() - std::count(v.begin(), v.end(), DeviceIndex::kHost));
+    const auto n_host = std::count(v.begin(), v.end(), DeviceIndex::kHost);
+    return static_cast<uint32_t>(v.size()) - static_cast<uint32_t>(n_host);
   };
   s.n_gpu_layers = count(placement.mixer);
   s.n_gpu_ffn = count(placement.ffn);

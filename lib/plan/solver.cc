@@ -5,6 +5,7 @@
 // fits.
 #include "plan/solver.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 

@@ -24,6 +24,7 @@ class CudaBackend final : public DeviceBackend {
   std::string device_id() const override { return device_->id(); }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
     SHARPI_TRY(device_->usable());  // else its memory would be 0, and no reason be given
+    SHARPI_TRY(DeviceBackend::check_model(spec, placement));
     return check_support(device_->profile(), device_->name(), spec, placement);
   }
 

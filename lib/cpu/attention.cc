@@ -128,6 +128,17 @@ void clear(const SoftmaxState& s, uint64_t n, uint32_t padded) {
   for (uint64_t i = 0; i < n * padded; ++i) s.o[i] = 0.0f;
 }
 
+/// What spans are merged into: nothing, or each head's sink, for the vectors of KV head kv.
+void begin_total(const Geometry& g, const Block& b, uint32_t kv, const SoftmaxState& s) {
+  const uint32_t n = b.n_rows * g.group;
+  clear(s, n, g.padded);
+  if (b.task->sinks == nullptr) return;
+  for (uint32_t i = 0; i < n; ++i) {
+    s.m[i] = b.task->sinks[uint64_t{kv} * g.group + i % g.group];
+    s.l[i] = 1.0f;
+  }
+}
+
 SoftmaxState at_vector(const SoftmaxState& s, uint64_t i, uint32_t padded) {
   return {s.m + i, s.l + i, s.o + i * padded};
 }
@@ -266,7 +277,7 @@ void write_rows(const Geometry& g, const Block& b, uint32_t kv, const SoftmaxSta
 void run_block(const Geometry& g, const Block& b, const Worker& w, uint32_t kv) {
   const uint32_t n = b.n_rows * g.group;
   prepare_queries(g, b, w, kv, kv + 1);
-  clear(w.total, n, g.padded);
+  begin_total(g, b, kv, w.total);
   for (uint64_t s = first_span(b); s < first_span(b) + n_spans_of(b); ++s) {
     clear(w.part, n, g.padded);
     run_span(g, b, w, kv, kv + 1, s, false, w.part);
@@ -292,7 +303,7 @@ SoftmaxState held_state(const Geometry& g, const SplitBlock& s, uint64_t i_span)
 
 void merge_spans(const Geometry& g, const SplitBlock& s, const Worker& w, uint32_t kv) {
   const uint32_t n = s.block.n_rows * g.group;
-  clear(w.total, n, g.padded);
+  begin_total(g, s.block, kv, w.total);
   for (uint64_t i = 0; i < n_spans_of(s.block); ++i) {
     g.table->merge(w.total, at_vector(held_state(g, s, i), uint64_t{kv} * n, g.padded), n,
                    g.padded);

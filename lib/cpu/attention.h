@@ -32,6 +32,9 @@ struct AttentionTask {
   uint32_t n_rows = 0;
   uint32_t n_heads = 0;  // query heads; head h reads KV head h / (n_heads / kv.n_heads)
   float scale = 0.0f;
+  /// [n_heads]: a score of each head that every row sees beside its keys and that weighs no value;
+  /// null: none.
+  const float* sinks = nullptr;
   /// Full attention: row i sees slots [0, n_past + i], all in `kv` (the chunk is already appended).
   /// Windowed: row i has position pos0 + i and sees positions (p - window, p]; position t lies in
   /// `kv` at slot t % ring_slots when t < pos0, and in `chunk` at slot t - pos0 otherwise.

@@ -227,6 +227,7 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
     t.n_rows = q.n_rows;
     t.n_heads = a.n_heads;
     t.scale = a.scale;
+    if (a.sinks) t.sinks = f32_weights(a.sinks);
     t.kv = session->view(source);
     t.n_past = q.ledger->n_slots(layer);
     if (p.rows.no_context) t.first = a.window != 0 ? q.position : t.n_past;
@@ -254,6 +255,12 @@ void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
   const MatmulInput in = p.input(Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
   p.product(a.o, in, p.ws.get(Buf::kY), spec_.n_embd);
+  if (a.o_bias) {
+    ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+      add_inplace(kernels_, p.ws.get(Buf::kY) + r * spec_.n_embd, f32_weights(a.o_bias),
+                  spec_.n_embd);
+    });
+  }
   ops_.add_residual(p, spec_.layers[layer].mixer_post_norm);
 }
 

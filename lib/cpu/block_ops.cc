@@ -26,17 +26,17 @@ void BlockOps::add_residual(const Pass& p, const TensorRef& post_norm) const {
 
 void BlockOps::activate(const FfnSpec& f, const float* gate, const float* up, uint64_t stride_in,
                         uint64_t width, uint64_t n_rows, float* out) const {
-  const auto apply = f.activation == Activation::kSilu ? swiglu : geglu;
   if (stride_in == width) {
     // Contiguous: split finer than rows, so that one long row is spread too.
     pool_.for_range(n_rows * width, 2048, [&](uint64_t b, uint64_t e) {
-      apply(kernels(), gate + b, up + b, e - b, out + b);
+      cpu::activate(kernels(), f.activation, gate + b, up + b, e - b, out + b);
     });
     return;
   }
   // Rows shrink towards the front: in order, never in parallel.
   for (uint64_t r = 0; r < n_rows; ++r) {
-    apply(kernels(), gate + r * stride_in, up + r * stride_in, width, out + r * width);
+    cpu::activate(kernels(), f.activation, gate + r * stride_in, up + r * stride_in, width,
+                  out + r * width);
   }
 }
 

@@ -171,6 +171,7 @@ void CpuExpertHost::prepare_tasks(const ExpertRequest& r, uint32_t n_slots) {
   for (uint64_t id = 0; id < f.n_experts; ++id) {
     if (first[id + 1] == first[id]) continue;
     Expert& x = experts_[n_experts_++];
+    x.id = static_cast<uint32_t>(id);
     x.first_slot = first[id];
     x.n_slots = first[id + 1] - first[id];
     panels = panels || x.n_slots >= kMinPanelRows;
@@ -253,10 +254,14 @@ void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
   mm.run_outputs(x.gate, r, n, worker);
   Matmul::prefetch(x.gate, r + n, n);  // most likely what comes next
   mm.run_outputs(x.up, r, n, worker);
-  const auto apply = ffn_->activation == Activation::kSilu ? swiglu : geglu;
+  const float* gate_bias = expert_row(ffn_->gate_bias, x.id);
+  const float* up_bias = expert_row(ffn_->up_bias, x.id);
   for (uint64_t s = 0; s < x.n_slots; ++s) {
     float* g = x.gate.y + s * width + r;
-    apply(kernels_, g, x.up.y + s * width + r, n, g);
+    float* u = x.up.y + s * width + r;
+    if (gate_bias != nullptr) add_inplace(kernels_, g, gate_bias + r, n);
+    if (up_bias != nullptr) add_inplace(kernels_, u, up_bias + r, n);
+    activate(kernels_, ffn_->activation, g, u, n, g);
   }
   if (x.units_left.fetch_sub(units.n, std::memory_order_acq_rel) != units.n) return;
   mm.prepare_rows(hidden_, x.first_slot, x.n_slots);
@@ -270,7 +275,11 @@ void CpuExpertHost::output_units(Units units, uint32_t worker) {
   const Matmul& mm = ws_.matmul();
   for (uint32_t i = 0; i < n_experts_; ++i) {
     if (i + 1 < n_experts_) Matmul::prefetch(experts_[i + 1].down, r, n);
-    mm.run_outputs(experts_[i].down, r, n, worker);
+    const Expert& x = experts_[i];
+    mm.run_outputs(x.down, r, n, worker);
+    const float* bias = expert_row(ffn_->down_bias, x.id);
+    for (uint64_t s = 0; bias != nullptr && s < x.n_slots; ++s)
+      add_inplace(kernels_, x.down.y + s * e + r, bias + r, n);
   }
   const float* out = ws_.get(Buf::kMoeOut);
   const float* weights = ws_.get(Buf::kMoeWeights);

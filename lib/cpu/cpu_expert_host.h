@@ -38,7 +38,7 @@ class CpuExpertHost final : public ExpertHost {
   /// One expert of a request: products of its rows, which lie together.
   struct Expert {
     MatmulTask gate, up, down;
-    uint32_t first_slot = 0, n_slots = 0;
+    uint32_t id = 0, first_slot = 0, n_slots = 0;
     std::atomic<uint32_t> units_left{0};
   };
   struct Phase {

@@ -154,6 +154,7 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
     t.n_queries = request.n_queries;
     t.n_heads = layer.attention.n_heads;
     t.scale = layer.attention.scale;
+    if (layer.attention.sinks) t.sinks = f32_weights(layer.attention.sinks);
     t.visible = s.visible;
     t.sum = s.sum;
     t.max = s.max;

@@ -32,6 +32,19 @@ uint32_t group_by_expert(CpuWorkspace& ws, uint32_t n_rows, const FfnSpec& f) {
   return first[f.n_experts];
 }
 
+/// Adds to the rows of every expert that has slots its own row of `bias`, if there is one.
+void add_biases(const BlockOps& ops, const CpuWorkspace& ws, const TensorRef& bias, float* y,
+                uint64_t stride, uint32_t n_experts) {
+  if (!bias) return;
+  const auto* first = ws.get<uint32_t>(Buf::kMoeFirst);
+  ops.pool().for_range(n_experts, 1, [&](uint64_t b, uint64_t e) {
+    for (uint64_t x = b; x < e; ++x) {
+      for (uint64_t s = first[x]; s < first[x + 1]; ++s)
+        add_inplace(ops.kernels(), y + s * stride, expert_row(bias, x), bias.n_in);
+    }
+  });
+}
+
 /// The experts that a request names for each row, and their weights.
 void take_choices(const ExpertRequest& r, const FfnSpec& f, CpuWorkspace& ws) {
   const uint64_t n = uint64_t{r.n_rows} * f.n_used;
@@ -86,12 +99,15 @@ void ExpertBlocks::experts(const Pass& p, const FfnSpec& f, const MatmulInput& i
   size_t n = expert_tasks(p, f.gate, in, slot_row, g, stride, 0);
   if (!f.fused_gate_up) n = expert_tasks(p, f.up, in, slot_row, u, stride, n);
   p.matmul().run({tasks, n});
+  add_biases(ops_, p.ws, f.gate_bias, g, stride, f.n_experts);
+  add_biases(ops_, p.ws, f.up_bias, u, stride, f.n_experts);
   ops_.activate(f, g, f.fused_gate_up ? g + width : u, stride, width, n_slots, g);
 
   const MatmulInput h = p.input(Buf::kFfnGate, width, n_slots, Buf::kActWide);
   float* out = p.ws.get(Buf::kMoeOut);
   n = expert_tasks(p, f.down, h, p.ws.get<uint32_t>(Buf::kMoeIota), out, d, 0);
   p.matmul().run({tasks, n});
+  add_biases(ops_, p.ws, f.down_bias, out, d, f.n_experts);
 
   const float* weights = p.ws.get(Buf::kMoeWeights);
   const auto* slot_of = p.ws.get<uint32_t>(Buf::kMoeSlot);

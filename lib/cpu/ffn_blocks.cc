@@ -83,6 +83,7 @@ void FfnBlocks::route(Pass& p, const LayerSpec& l) const {
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     float* prob = logits + r * f.n_experts;
     float* w = weights + r * f.n_used;
+    if (f.router_bias) add_inplace(kernels_, prob, f32_weights(f.router_bias), f.n_experts);
     softmax(kernels_, prob, f.n_experts);
     top_k(prob, f.n_experts, f.n_used, ids + r * f.n_used, w);
     if (f.renormalize) {

@@ -82,6 +82,21 @@ void swiglu(const KernelSet& kernels, const float* gate, const float* up, uint64
 void geglu(const KernelSet& kernels, const float* gate, const float* up, uint64_t n, float* y) {
   kernels.ops.geglu(gate, up, n, y);
 }
+void swiglu_clamped(const KernelSet& kernels, const float* gate, const float* up, uint64_t n,
+                    float* y) {
+  kernels.ops.swiglu_clamped(gate, up, n, y);
+}
+void activate(const KernelSet& kernels, Activation activation, const float* gate, const float* up,
+              uint64_t n, float* y) {
+  switch (activation) {
+    case Activation::kSilu:
+      return swiglu(kernels, gate, up, n, y);
+    case Activation::kGeluTanh:
+      return geglu(kernels, gate, up, n, y);
+    case Activation::kSwigluClamped:
+      return swiglu_clamped(kernels, gate, up, n, y);
+  }
+}
 void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate, uint64_t n) {
   kernels.ops.sigmoid_gate(y, gate, n);
 }

@@ -35,6 +35,12 @@ void swiglu(const KernelSet& kernels, const float* gate, const float* up, uint64
             float* y);  // silu(gate) * up
 void geglu(const KernelSet& kernels, const float* gate, const float* up, uint64_t n,
            float* y);  // gelu_tanh(gate) * up
+/// Activation::kSwigluClamped.
+void swiglu_clamped(const KernelSet& kernels, const float* gate, const float* up, uint64_t n,
+                    float* y);
+/// What an FFN does with its two products: y = act(gate) * up; y may be gate.
+void activate(const KernelSet& kernels, Activation activation, const float* gate, const float* up,
+              uint64_t n, float* y);
 void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate,
                   uint64_t n);  // y *= sigmoid(gate)
 void silu_gate(const KernelSet& kernels, float* y, const float* gate,

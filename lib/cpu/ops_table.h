@@ -19,6 +19,7 @@ struct OpsTable {
   void (*add_scaled)(float* y, const float* x, float s, uint64_t n);
   void (*swiglu)(const float* gate, const float* up, uint64_t n, float* y);
   void (*geglu)(const float* gate, const float* up, uint64_t n, float* y);
+  void (*swiglu_clamped)(const float* gate, const float* up, uint64_t n, float* y);
   void (*sigmoid_gate)(float* y, const float* gate, uint64_t n);
   void (*silu_gate)(float* y, const float* gate, uint64_t n);
   void (*softcap)(float* y, float cap, uint64_t n);

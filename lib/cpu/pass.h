@@ -39,5 +39,9 @@ inline const float* f32_weights(const TensorRef& w) {
   assert(!w || w.tensor->data != nullptr);
   return w ? reinterpret_cast<const float*>(w.tensor->data) : nullptr;
 }
+/// The row of expert `e` of vectors that every expert has one of; null where there are none.
+inline const float* expert_row(const TensorRef& w, uint64_t e) {
+  return w ? f32_weights(w) + e * w.n_in : nullptr;
+}
 
 }  // namespace sharpi::cpu

@@ -148,6 +148,13 @@ void merge_normalisers(const Job& j, uint32_t kv) {
       m0[i] = high;
     }
   }
+  if (j.t.sinks == nullptr) return;
+  for (uint32_t i = 0; i < j.n_terms; ++i) {
+    const float sink = j.t.sinks[uint64_t{kv} * j.group + i / j.t.n_queries];
+    const float high = std::max(m0[i], sink);
+    l0[i] = l0[i] * std::exp(m0[i] - high) + std::exp(sink - high);
+    m0[i] = high;
+  }
 }
 
 Status sweep_masses(const Job& j, uint32_t span, uint32_t kv, const Tile& tile) {

@@ -25,6 +25,7 @@ struct ScoreTask {
   uint64_t q_stride = 0;
   uint32_t n_queries = 0, n_heads = 0;
   float scale = 0.0f;
+  const float* sinks = nullptr;  // [n_heads], as in AttentionTask; null: none
   /// [n_kv_heads][n_queries] rows a query sees: slots [0, visible).
   const uint32_t* visible = nullptr;
   float* sum = nullptr;  // [n_kv_heads][n_slots], added to

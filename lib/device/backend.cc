@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "device/backend.h"
 
+#include "device/check_parts.h"
 #include "device/expert_slots.h"
 #include "device/model.h"
 #include "device/scoring.h"
 #include "device/session.h"
 
 namespace sharpi::device {
+
+Status DeviceBackend::check_model(const ModelSpec& spec, const Placement& placement) const {
+  return check_parts(spec, placement);
+}
 
 uint64_t DeviceBackend::expert_slot_bytes(const ModelSpec& spec, const Placement&) const {
   return make_slot_layout(spec).bytes;

@@ -18,6 +18,8 @@ class DeviceBackend : public Backend, public TierSizer {
   const TierSizer& sizer() const final { return *this; }
   TierId tier() const final { return TierId::kCuda; }
   uint32_t device_index() const final { return device_->index(); }
+  /// A tier asks this before what its kernels cannot do.
+  Status check_model(const ModelSpec& spec, const Placement& placement) const override;
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& placement) const final;
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,

@@ -18,7 +18,15 @@ HeadRows head_rows(bool deterministic, uint32_t n, bool in_order) {
 }
 
 Epilogue gated(const FfnSpec& f) {
-  return f.activation == Activation::kSilu ? Epilogue::kSwiGlu : Epilogue::kGeGlu;
+  switch (f.activation) {
+    case Activation::kSilu:
+      return Epilogue::kSwiGlu;
+    case Activation::kGeluTanh:
+      return Epilogue::kGeGlu;
+    case Activation::kSwigluClamped:
+      break;  // no GPU tier takes it: check_parts()
+  }
+  return Epilogue::kSwiGlu;
 }
 
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement) {

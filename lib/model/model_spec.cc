@@ -67,7 +67,7 @@ std::vector<const TensorRef*> LayerSpec::mixer_vectors() const {
   const DeltaNetSpec& d = delta;
   switch (mixer) {
     case MixerKind::kAttention:
-      return {&a.q_norm, &a.k_norm, &a.q_bias, &a.k_bias, &a.v_bias};
+      return {&a.q_norm, &a.k_norm, &a.q_bias, &a.k_bias, &a.v_bias, &a.o_bias, &a.sinks};
     case MixerKind::kGatedDeltaNet:
       return {&d.conv1d, &d.dt_bias, &d.a, &d.norm};
   }
@@ -149,6 +149,10 @@ uint64_t ModelSpec::parameter_count() const {
                                &f.up,
                                &f.down,
                                &f.router,
+                               &f.router_bias,
+                               &f.gate_bias,
+                               &f.up_bias,
+                               &f.down_bias,
                                &f.shared_gate_inp,
                                &f.shared_gate,
                                &f.shared_up,

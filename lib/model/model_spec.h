@@ -28,7 +28,9 @@ struct TensorRef {
 
 enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet };
 enum class FfnKind : uint8_t { kDense, kMoe };
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+/// kSwigluClamped (gpt-oss): with g = min(gate, 7) and u = up limited to [-7, 7],
+/// g sigmoid(1.702 g) (u + 1).
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluClamped };
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
 /// Which elements of a head a rotation turns together: j and j + n_rot/2 (NEOX), or 2j and 2j + 1
 /// (NORM), for which converters have permuted the rows of the projections.
@@ -47,6 +49,7 @@ struct RopeSpec {
   bool yarn = false;
   double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0, yarn_magnitude = 1.0;
   double yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
+  bool yarn_whole_pairs = true;  // the ramp begins and ends at whole pairs of elements
 };
 
 struct AttentionSpec {
@@ -62,6 +65,10 @@ struct AttentionSpec {
   TensorRef q, k, v, o;
   TensorRef q_norm, k_norm;          // f32; absent without qk_norm
   TensorRef q_bias, k_bias, v_bias;  // f32, added before norms and RoPE (optional)
+  TensorRef o_bias;                  // f32 {E}, added to the output projection (optional)
+  /// f32 {n_heads} (optional): a score beside those of the keys, with no value to it. The softmax
+  /// of every query of the head begins with it (attention sinks, arXiv 2309.17453, learned).
+  TensorRef sinks;
 };
 
 /// Gated delta net (arXiv 2412.06464); exact steps in docs/architecture.md.
@@ -92,9 +99,12 @@ struct FfnSpec {
   TensorRef gate, up, down;    // dense, or the expert slabs
   bool fused_gate_up = false;  // MoE: `gate` holds gate rows then up rows, `up` is absent
   uint32_t n_experts = 0, n_used = 0;
-  bool renormalize = false;   // top-k weights /= max(sum, 2^-14)
-  TensorRef router;           // f32 {E, n_experts}
-  uint32_t d_shared = 0;      // width of the shared expert, 0 = none
+  bool renormalize = false;  // top-k weights /= max(sum, 2^-14)
+  TensorRef router;          // f32 {E, n_experts}
+  TensorRef router_bias;     // f32 {n_experts}, added to the router's logits (optional)
+  // f32, a row for each expert, added to its products: all of them, or none.
+  TensorRef gate_bias, up_bias, down_bias;  // {d_ff}, {d_ff}, {E} x n_experts
+  uint32_t d_shared = 0;                    // width of the shared expert, 0 = none
   TensorRef shared_gate_inp;  // f32 {E}: sigmoid(dot) scales the shared expert; absent = 1
   TensorRef shared_gate, shared_up, shared_down;
   // A mixture beside a dense path of its own norms (Gemma 4); that path is the shared expert, and

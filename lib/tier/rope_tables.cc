@@ -12,8 +12,10 @@ void fill_inv_freq(const RopeSpec& r, std::span<double> inv_freq) {
   const auto corr = [&](double beta) {
     return r.n_rot * std::log(r.yarn_orig_ctx / (2 * kPi * beta)) / (2 * std::log(r.freq_base));
   };
-  const double low = r.yarn ? std::max(0.0, std::floor(corr(r.yarn_beta_fast))) : 0;
-  const double high = r.yarn ? std::min(r.n_rot - 1.0, std::ceil(corr(r.yarn_beta_slow))) : 0;
+  double low = r.yarn ? corr(r.yarn_beta_fast) : 0, high = r.yarn ? corr(r.yarn_beta_slow) : 0;
+  if (r.yarn_whole_pairs) low = std::floor(low), high = std::ceil(high);
+  low = std::max(0.0, low);
+  high = std::min(r.n_rot - 1.0, high);
   for (uint32_t j = 0; j < half; ++j) {
     double f = std::pow(r.freq_base, -2.0 * j / r.n_rot);
     if (r.freq_values != nullptr) f /= static_cast<double>((*r.freq_values)[j]);
@@ -33,7 +35,7 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b) {
          a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
          a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
          a.yarn_magnitude == b.yarn_magnitude && a.yarn_beta_fast == b.yarn_beta_fast &&
-         a.yarn_beta_slow == b.yarn_beta_slow;
+         a.yarn_beta_slow == b.yarn_beta_slow && a.yarn_whole_pairs == b.yarn_whole_pairs;
 }
 
 namespace {

@@ -106,6 +106,7 @@ AttentionTask task_of(const Sequence& s, Rows& rows, uint64_t n) {
   t.n_rows = static_cast<uint32_t>(n);
   t.n_heads = s.shape.n_heads;
   t.scale = s.scale;
+  t.sinks = s.sinks.empty() ? nullptr : s.sinks.data();
   return t;
 }
 
@@ -198,7 +199,8 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
       top = std::max(top, score);
       worst = std::max(worst, size);
     }
-    double sum = 0;
+    if (!s.sinks.empty()) top = std::max(top, double{s.sinks[head]});
+    double sum = s.sinks.empty() ? 0 : std::exp(s.sinks[head] - top);
     for (double& x : p) sum += x = std::exp(x - top);
     for (double& x : p) x /= sum;
     // A score is off by at most (dim + 3) roundings of its terms, or by `relative` of them; a

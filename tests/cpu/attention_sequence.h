@@ -70,6 +70,7 @@ struct Sequence {
   Shape shape;
   float scale;
   std::vector<std::vector<float>> q, k, v;
+  std::vector<float> sinks;  // of each head, or none
 
   Sequence(const Shape& s, uint64_t n, uint32_t seed)
       : shape(s), scale(1.0f / std::sqrt(static_cast<float>(s.dim))) {

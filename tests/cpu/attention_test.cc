@@ -179,6 +179,21 @@ TEST_P(Attention, ASingleValueRowComesBack) {
   }
 }
 
+TEST_P(Attention, SinksTakeTheirShareOfEveryRow) {
+  for (const KvDtype dtype : kCodecs) {
+    for (const float low : {-2.0f, 3.0f}) {
+      Sequence s({.n_heads = 4, .n_kv = 2, .dim = 64, .k = dtype, .v = dtype}, 1210, 41);
+      s.sinks = {low, low + 1, low + 40, -1000.0f};
+      const double relative = GetParam().relative(s);
+      // Rows alone and a chunk, over two spans.
+      expect_full(s, 1180, run_full(GetParam().run(2), s, 1180, {1181, 1182, 1210}), relative);
+      const Output out = run_windowed(GetParam().run(), s, 24, 8, 100, {101, 130});
+      for (uint64_t i = 0; i < out.size(); ++i)
+        expect_row(s, 100 + i - 23, 100 + i, s.q[100 + i], out[i], relative);
+    }
+  }
+}
+
 TEST_P(Attention, AWindowOfOneReturnsTheRowsOwnValue) {
   const Sequence s({.n_heads = 2, .n_kv = 2, .dim = 32}, 90, 8);
   const Output out = run_windowed(GetParam().run(), s, 1, 3, 0, {50, 51, 90});

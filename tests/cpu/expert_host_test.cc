@@ -112,6 +112,20 @@ std::vector<double> product(const TensorRef& w, uint64_t first, uint64_t n,
   return out;
 }
 
+/// Adds the expert's own row of a bias, if there is one.
+std::vector<double> biased(std::vector<double> y, const TensorRef& bias, uint64_t expert) {
+  if (!bias) return y;
+  const auto* values = reinterpret_cast<const float*>(bias.tensor->data) + expert * bias.n_in;
+  for (uint64_t i = 0; i < y.size(); ++i) y[i] += values[i];
+  return y;
+}
+
+double gated(Activation activation, double gate, double up) {
+  if (activation != Activation::kSwigluClamped) return gate / (1.0 + std::exp(-gate)) * up;
+  gate = std::min(gate, 7.0);
+  return gate / (1.0 + std::exp(-1.702 * gate)) * (std::clamp(up, -7.0, 7.0) + 1);
+}
+
 std::vector<double> reference(const ModelSpec& spec, const Rows& rows, uint32_t r) {
   const LayerSpec& l = spec.layers[rows.request.layer];
   const FfnSpec& f = l.ffn;
@@ -128,12 +142,12 @@ std::vector<double> reference(const ModelSpec& spec, const Rows& rows, uint32_t 
     const int32_t id = rows.ids[r * f.n_used + j];
     if (id < 0) continue;
     const auto e = static_cast<uint64_t>(id);
-    std::vector<double> h = product(f.gate, e * f.gate.n_out, f.d_ff, in);
-    const std::vector<double> up = f.fused_gate_up
-                                       ? product(f.gate, e * f.gate.n_out + f.d_ff, f.d_ff, in)
-                                       : product(f.up, e * f.up.n_out, f.d_ff, in);
-    for (uint64_t i = 0; i < f.d_ff; ++i) h[i] = h[i] / (1.0 + std::exp(-h[i])) * up[i];
-    const std::vector<double> y = product(f.down, e * d, d, h);
+    std::vector<double> h = biased(product(f.gate, e * f.gate.n_out, f.d_ff, in), f.gate_bias, e);
+    const std::vector<double> up =
+        f.fused_gate_up ? product(f.gate, e * f.gate.n_out + f.d_ff, f.d_ff, in)
+                        : biased(product(f.up, e * f.up.n_out, f.d_ff, in), f.up_bias, e);
+    for (uint64_t i = 0; i < f.d_ff; ++i) h[i] = gated(f.activation, h[i], up[i]);
+    const std::vector<double> y = biased(product(f.down, e * d, d, h), f.down_bias, e);
     for (uint64_t i = 0; i < d; ++i) {
       out[i] += static_cast<double>(rows.weights[r * f.n_used + j]) * y[i];
     }
@@ -175,7 +189,8 @@ INSTANTIATE_TEST_SUITE_P(Isas, ExpertHosts, testing::ValuesIn(runnable_isas()),
                          [](const auto& p) { return std::string(isa_name(p.param)); });
 
 TEST_P(ExpertHosts, SumsAreRight) {
-  for (const auto& recipe : {test::tiny_qwen35moe(), test::tiny_olmoe(), test::tiny_qwen3moe()}) {
+  for (const auto& recipe :
+       {test::tiny_qwen35moe(), test::tiny_olmoe(), test::tiny_qwen3moe(), test::tiny_gpt_oss()}) {
     Host host({recipe, true, GetParam(), 3});
     for (const uint32_t n : {1u, 2u, 8u, 9u, 33u}) {
       Rows rows(host.spec(), host.moe_layer(), n, n);

@@ -200,6 +200,21 @@ TEST_P(Ops, SwigluMatchesDoubleOverTheWholeRange) {
       y, g.size(), [&](size_t i) { return g[i] * sigmoid(g[i]) * up[i]; }, kSigmoidRel, kTiny);
 }
 
+TEST_P(Ops, ClampedSwigluMatchesDoubleOverTheWholeRange) {
+  const std::vector<float> g = sweep();
+  std::vector<float> up = random_row(g.size(), 13), y(g.size() + 16, std::nanf(""));
+  for (float& u : up) u *= 6;  // some beyond either limit
+  swiglu_clamped(kernels_of(GetParam()), g.data(), up.data(), g.size(), y.data());
+  for (size_t i = 0; i < g.size(); ++i) {
+    const double gate = std::min(double{g[i]}, 7.0);
+    const double want =
+        gate * sigmoid(double{1.702f} * gate) * (std::clamp(double{up[i]}, -7.0, 7.0) + 1);
+    // The exponent is rounded once more, and what is left of up near -1 as well.
+    const double rel = kSigmoidRel + 4 * kUlp * std::fabs(gate) * 1.702;
+    ASSERT_NEAR(y[i], want, rel * std::fabs(want) + 8 * kUlp * std::fabs(gate) + kTiny) << g[i];
+  }
+}
+
 TEST_P(Ops, GegluMatchesDoubleOverTheWholeRange) {
   const std::vector<float> g = sweep(), up = random_row(g.size(), 12);
   std::vector<float> y(g.size() + 16, std::nanf(""));

@@ -79,7 +79,7 @@ TEST_P(OnDevice, LogitsAreTheGoldens) {
   EXPECT_LE(worst(model, golden_.cases[0]), kNear);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, OnDevice, ::testing::ValuesIn(all_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, OnDevice, ::testing::ValuesIn(device_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

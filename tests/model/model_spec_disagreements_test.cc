@@ -43,6 +43,18 @@ const Refusal kShapes[] = {
      [](ModelFile& f) { f.erase_tensor("blk.1.post_ffw_norm_1.weight"); },
      Code::kFormat,
      {"\"blk.1.post_ffw_norm_1.weight\" is missing", "{64}"}},
+    {"MissingSinks",
+     test::tiny_gpt_oss,
+     [](ModelFile& f) { f.erase_tensor("blk.1.attn_sinks.weight"); },
+     Code::kFormat,
+     {"\"blk.1.attn_sinks.weight\" is missing", "{4}"}},
+    {"ExpertBiasesOfAnotherWidth",
+     test::tiny_gpt_oss,
+     [](ModelFile& f) {
+       f.reshape("blk.0.ffn_up_exps.bias", {16, 8});
+     },
+     Code::kFormat,
+     {"\"blk.0.ffn_up_exps.bias\"", "{16, 8}", "{32, 8}"}},
     {"MissingExpertSlab",
      test::tiny_qwen3moe,
      [](ModelFile& f) { f.erase_tensor("blk.1.ffn_up_exps.weight"); },

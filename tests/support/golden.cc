@@ -294,8 +294,8 @@ const std::vector<std::string>& trained_models() {
 
 const std::vector<std::string>& random_models() {
   static const std::vector<std::string> names{
-      "rand-llama3", "rand-llama-linear", "rand-llama-yarn", "rand-mistral",   "rand-qwen2",
-      "rand-gemma3", "rand-smollm3",      "rand-gemma4-moe", "rand-gemma4-e2b"};
+      "rand-llama3", "rand-llama-linear", "rand-llama-yarn", "rand-mistral",    "rand-qwen2",
+      "rand-gemma3", "rand-smollm3",      "rand-gemma4-moe", "rand-gemma4-e2b", "rand-gpt-oss"};
   return names;
 }
 
@@ -303,6 +303,17 @@ const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
+    const char* tier = std::getenv("SHARPI_TEST_TIER");
+    if (tier != nullptr && std::string_view(tier) != "cpu") std::erase(all, "rand-gpt-oss");
+    return all;
+  }();
+  return names;
+}
+
+const std::vector<std::string>& device_models() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = all_models();
+    std::erase(all, "rand-gpt-oss");
     return all;
   }();
   return names;

@@ -71,8 +71,10 @@ struct FixtureList {
 /// not cover: kinds of rope scaling, biases, one window for all layers.
 const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
-/// Both.
+/// Both; where models run on a GPU (SHARPI_TEST_TIER), device_models() alone.
 const std::vector<std::string>& all_models();
+/// Both, but for those that GPU tiers refuse by name so far.
+const std::vector<std::string>& device_models();
 /// Those with rows that compaction can evict: not the one whose layers all have a window.
 const std::vector<std::string>& compactable_models();
 

@@ -105,8 +105,8 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   set("attention.layer_norm_rms_epsilon", r.rms_eps).set("rope.freq_base", r.rope_base);
   set("attention.key_length", r.head_dim).set("attention.value_length", r.head_dim);
   if (r.n_rot != 0) set("rope.dimension_count", r.n_rot);
-  const bool moe =
-      r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" || r.beside_dense;
+  const bool moe = r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" ||
+                   r.arch == "gpt-oss" || r.beside_dense;
   if (moe) set("expert_count", r.n_experts).set("expert_used_count", r.n_used);
   if (r.arch == "olmoe") {
     set("feed_forward_length", r.d_expert);
@@ -116,7 +116,11 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   if (!moe || r.beside_dense) {
     set("feed_forward_length", r.d_ff);
   }
-  if (r.arch == "gemma3") set("attention.sliding_window", r.window);
+  if (r.arch == "gemma3" || r.arch == "gpt-oss") set("attention.sliding_window", r.window);
+  if (r.arch == "gpt-oss") {
+    set("rope.scaling.type", std::string("yarn")).set("rope.scaling.factor", 32.0f);
+    set("rope.scaling.original_context_length", 128u);
+  }
   if (r.arch == "gemma4") {
     std::vector<bool> windowed;
     std::vector<int32_t> kv_heads;

@@ -70,6 +70,7 @@ ModelRecipe tiny_smollm3();  // the last of four layers without rope
 ModelRecipe tiny_gemma3();
 ModelRecipe tiny_qwen3moe();
 ModelRecipe tiny_olmoe();
+ModelRecipe tiny_gpt_oss();
 ModelRecipe tiny_gemma4();     // E4B kind: per-layer embeddings, a tail that shares KV
 ModelRecipe tiny_gemma4kv();   // 12B kind: K = V and fewer KV heads on global layers
 ModelRecipe tiny_gemma4moe();  // 26B-A4B kind: that with a mixture beside every dense FFN

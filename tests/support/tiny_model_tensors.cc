@@ -21,6 +21,8 @@ class Table {
         add_gemma3_block();
       } else if (r_.arch.starts_with("qwen35")) {
         add_qwen35_block(i);
+      } else if (r_.arch == "gpt-oss") {
+        add_gpt_oss_block();
       } else {
         add_qwen3_block();
       }
@@ -84,12 +86,13 @@ class Table {
     matrix("attn_k.weight", {embd, kv});
     matrix("attn_v.weight", {embd, kv});
     matrix("attn_output.weight", {q, embd}, 0.5);
-    if (r_.arch == "qwen2") {
+    if (r_.arch == "qwen2" || r_.arch == "gpt-oss") {
       uniform("attn_q.bias", q, -0.5, 0.5);
       uniform("attn_k.bias", kv, -0.5, 0.5);
       uniform("attn_v.bias", kv, -0.5, 0.5);
     }
-    if (r_.arch == "llama" || r_.arch == "qwen2" || r_.arch == "smollm3") return;  // no QK norms
+    if (r_.arch == "llama" || r_.arch == "qwen2" || r_.arch == "smollm3" || r_.arch == "gpt-oss")
+      return;  // no QK norms
     norm("attn_q_norm.weight", whole_norm ? q : r_.head_dim);
     norm("attn_k_norm.weight", whole_norm ? kv : r_.head_dim);
   }
@@ -127,6 +130,20 @@ class Table {
     } else {
       add_dense(r_.d_ff);
     }
+  }
+
+  void add_gpt_oss_block() {
+    const uint64_t embd = r_.n_embd, n = r_.n_experts;
+    norm("attn_norm.weight", embd);
+    norm("post_attention_norm.weight", embd);
+    add_attention(r_.head_dim, false);
+    uniform("attn_output.bias", embd, -0.2, 0.2);
+    uniform("attn_sinks.weight", r_.n_heads, -2.0, 4.0);
+    add_moe();
+    uniform("ffn_gate_inp.bias", n, -0.5, 0.5);
+    for (const char* name : {"ffn_gate_exps.bias", "ffn_up_exps.bias"})
+      add(name, GgmlType::kF32, {r_.d_expert, n}).deviation = 0.2;
+    add("ffn_down_exps.bias", GgmlType::kF32, {embd, n}).deviation = 0.2;
   }
 
   void add_gemma3_block() {
@@ -271,6 +288,15 @@ ModelRecipe tiny_olmoe() {
   return r;
 }
 
+ModelRecipe tiny_gpt_oss() {
+  ModelRecipe r;
+  r.arch = "gpt-oss";
+  r.n_layers = 3;
+  r.rope_base = 150000.0f;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
 ModelRecipe tiny_gemma4() {
   ModelRecipe r;
   r.arch = "gemma4";
@@ -316,9 +342,9 @@ ModelRecipe tiny_qwen35moe() {
 }
 
 std::vector<ModelRecipe> tiny_recipes() {
-  return {tiny_qwen3(),    tiny_qwen3moe(), tiny_olmoe(),     tiny_gemma4(),
-          tiny_gemma4kv(), tiny_qwen35(),   tiny_qwen35moe(), tiny_llama(),
-          tiny_qwen2(),    tiny_gemma3(),   tiny_smollm3(),   tiny_gemma4moe()};
+  return {tiny_qwen3(),   tiny_qwen3moe(),  tiny_olmoe(),  tiny_gemma4(), tiny_gemma4kv(),
+          tiny_qwen35(),  tiny_qwen35moe(), tiny_llama(),  tiny_qwen2(),  tiny_gemma3(),
+          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss()};
 }
 
 }  // namespace sharpi::test

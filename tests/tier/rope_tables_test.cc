@@ -56,6 +56,7 @@ TEST(RopeTables, LayersShareOneOnlyWhereNothingDiffers) {
       [](RopeSpec* r) { r->yarn_magnitude = 1.5; },
       [](RopeSpec* r) { r->yarn_beta_fast = 16.0; },
       [](RopeSpec* r) { r->yarn_beta_slow = 2.0; },
+      [](RopeSpec* r) { r->yarn_whole_pairs = false; },
   };
   for (size_t i = 0; i < std::size(changes); ++i) {
     RopeSpec other = yarn_rope();

@@ -17,6 +17,7 @@ from gguf import GGUFWriter
 from gguf.quants import quantize
 
 import gemma4
+import gpt_oss
 import reference
 
 VOCAB = 288
@@ -40,6 +41,9 @@ MODELS = {
     "rand-gemma4-e2b": dict(arch="gemma4", heads=2, kv=1, head=64, global_kv=1, global_head=128, k_is_v=False,
                             kinds=[gemma4.WINDOWED, gemma4.GLOBAL] * 2, window=24, shared=2, ff=64,
                             double=True, ple=32, experts=0),
+    # Sinks, windows on every other layer, YaRN, biases everywhere, experts in MXFP4.
+    "rand-gpt-oss": dict(arch="gpt-oss", heads=4, kv=2, layers=3, window=24, base=150000.0, scaling=("yarn", 4.0, 64),
+                         ff=64, experts=8, used=3, experts_kind=Type.MXFP4),
 }
 
 
@@ -56,7 +60,7 @@ def add_tokenizer(w, arch):
     tokens = byte_tokens(not scored) + [f"<{i}>" for i in range(256, VOCAB)]
     kinds = [6 if scored else 1] * 256 + [3] * (VOCAB - 256)
     w.add_tokenizer_model("llama" if scored else "gpt2")
-    w.add_tokenizer_pre({"llama": "llama-bpe", "smollm3": "llama-bpe", "qwen2": "qwen2"}.get(arch, "default"))
+    w.add_tokenizer_pre({"llama": "llama-bpe", "smollm3": "llama-bpe", "qwen2": "qwen2", "gpt-oss": "gpt-4o"}.get(arch, "default"))
     w.add_token_list(tokens)
     w.add_token_types(kinds)
     if scored:
@@ -70,8 +74,8 @@ def add_tokenizer(w, arch):
 
 
 class Weights:
-    def __init__(self, writer, kind, seed):
-        self.writer, self.kind = writer, kind
+    def __init__(self, writer, kind, seed, slab_kind=None):
+        self.writer, self.kind, self.slab_kind = writer, kind, slab_kind
         self.random = np.random.default_rng(seed)
 
     def matrix(self, name, rows, columns, gain=1.0, kind=None):
@@ -81,7 +85,11 @@ class Weights:
 
     def slabs(self, name, n, rows, columns, gain=1.0):
         w = self.random.normal(0, gain / np.sqrt(columns), (n, rows, columns)).astype(np.float32)
-        self.writer.add_tensor(name, quantize(w, self.kind), raw_dtype=self.kind)
+        kind = self.slab_kind or self.kind
+        self.writer.add_tensor(name, quantize(w, kind), raw_dtype=kind)
+
+    def rows(self, name, n, width, spread):
+        self.writer.add_tensor(name, self.random.normal(0, spread, (n, width)).astype(np.float32))
 
     def vector(self, name, n, centre=0.0, spread=0.1):
         self.writer.add_tensor(name, (centre + spread * self.random.normal(size=n)).astype(
@@ -124,10 +132,13 @@ def write_model(path, name, m, seed):
     w = GGUFWriter(path, m["arch"])
     w.add_name(name)
     add_tokenizer(w, m["arch"])
-    t = Weights(w, m.get("kind", Type.Q8_0), seed)
+    t = Weights(w, m.get("kind", Type.Q8_0), seed, m.get("experts_kind"))
     if m["arch"] == "gemma4":
         gemma4.add_keys(w, m, 64)
         gemma4.add_tensors(w, t, m, 64, VOCAB)
+    elif m["arch"] == gpt_oss.ARCH:
+        gpt_oss.add_keys(w, m, 64)
+        gpt_oss.add_tensors(t, m, 64, VOCAB)
     else:
         add_plain(w, t, m)
     w.write_header_to_file()

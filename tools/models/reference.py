@@ -12,6 +12,7 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llam
                           SmolLM3Config, SmolLM3ForCausalLM)
 
 import gemma4
+import gpt_oss
 
 
 class File:
@@ -98,6 +99,8 @@ def make_model(file):
             no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n_layers)]))
     if file.arch == "gemma4":
         return gemma4.make_model(file, config)
+    if file.arch == gpt_oss.ARCH:
+        return gpt_oss.make_model(file, config)
     assert file.arch == "gemma3", file.arch
     layers = config["num_hidden_layers"]
     period = file.own("attention.sliding_window_pattern", 6)
@@ -136,6 +139,8 @@ def load(path):
     model = make_model(file).float().eval()
     gemma = file.arch == "gemma3"
     names = GEMMA_LAYER | gemma4.LAYER if file.arch.startswith("gemma") else LAYER
+    if file.arch == gpt_oss.ARCH:
+        names = LAYER | gpt_oss.LAYER
     heads = {"attn_q": file.own("attention.head_count"),
              "attn_k": file.own("attention.head_count_kv", file.own("attention.head_count"))}
     state = {}
@@ -151,6 +156,9 @@ def load(path):
         if name.startswith("blk."):
             _, block, rest = name.split(".", 2)
             kind = rest.split(".")[0]
+            if file.arch == gpt_oss.ARCH and kind in ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps") \
+                    and rest != "ffn_down_exps.bias":
+                continue  # below, both halves of a layer at once
             if file.arch in ("llama", "smollm3") and kind in heads:
                 w = halves(w, heads[kind])
             state[f"model.layers.{block}.{names[rest]}"] = w
@@ -158,6 +166,9 @@ def load(path):
             state[{"token_embd.weight": "model.embed_tokens.weight",
                    "output_norm.weight": "model.norm.weight",
                    "output.weight": "lm_head.weight", **gemma4.MODEL}[name]] = w
+    if file.arch == gpt_oss.ARCH:
+        for i in range(model.config.num_hidden_layers):
+            state |= gpt_oss.experts(file, i)
     if getattr(model.config, "attention_bias", False) and file.arch == "llama":
         # The configuration gives the output projection a bias too; files have none.
         for i in range(model.config.num_hidden_layers):

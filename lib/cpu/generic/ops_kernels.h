@@ -127,6 +127,16 @@ void ops_geglu(const float* gate, const float* up, uint64_t n, float* y) {
   });
 }
 
+void ops_swiglu_clamped(const float* gate, const float* up, uint64_t n, float* y) {
+  const V::R limit = V::set1(7.0f), low = V::set1(-7.0f), one = V::set1(1.0f);
+  for_vectors(n, [=](uint64_t i, uint32_t m) {
+    const V::R g = V::min(load_part(gate + i, m), limit);
+    const V::R u = V::max(low, V::min(load_part(up + i, m), limit));
+    const V::R swish = V::mul(g, vsigmoid(V::mul(g, V::set1(1.702f))));
+    store_part(y + i, V::mul(swish, V::add(u, one)), m);
+  });
+}
+
 void ops_sigmoid_gate(float* y, const float* gate, uint64_t n) {
   for_vectors(n, [=](uint64_t i, uint32_t m) {
     store_part(y + i, V::mul(load_part(y + i, m), vsigmoid(load_part(gate + i, m))), m);
@@ -222,6 +232,7 @@ constexpr OpsTable make_ops_table() {
           .add_scaled = ops_add_scaled,
           .swiglu = ops_swiglu,
           .geglu = ops_geglu,
+          .swiglu_clamped = ops_swiglu_clamped,
           .sigmoid_gate = ops_sigmoid_gate,
           .silu_gate = ops_silu_gate,
           .softcap = ops_softcap,

@@ -113,8 +113,8 @@ AttentionTask task_of(const Sequence& s, Rows& rows, uint64_t n) {
 using Output = std::vector<std::vector<float>>;
 
 /// Full attention over positions [first, end), read in chunks that end where `cuts` say.
-Output run_full(const Run& r, const Sequence& s, uint64_t first,
-                const std::vector<uint64_t>& cuts) {
+[[maybe_unused]] Output run_full(const Run& r, const Sequence& s, uint64_t first,
+                                 const std::vector<uint64_t>& cuts) {
   Store store(s.shape, cuts.back());
   for (uint64_t i = 0; i < first; ++i) store.put(i, s, i);
   Output out;
@@ -133,8 +133,9 @@ Output run_full(const Run& r, const Sequence& s, uint64_t first,
 }
 
 /// Windowed attention: a ring of window + rewind slots, the chunk apart.
-Output run_windowed(const Run& r, const Sequence& s, uint32_t window, uint32_t rewind,
-                    uint64_t first, const std::vector<uint64_t>& cuts) {
+[[maybe_unused]] Output run_windowed(const Run& r, const Sequence& s, uint32_t window,
+                                     uint32_t rewind, uint64_t first,
+                                     const std::vector<uint64_t>& cuts) {
   const uint32_t ring = window + rewind;
   Store store(s.shape, ring);
   for (uint64_t i = first > ring ? first - ring : 0; i < first; ++i) store.put(i % ring, s, i);
@@ -222,7 +223,8 @@ void expect_row(const Sequence& s, uint64_t from, uint64_t to, const std::vector
   }
 }
 
-void expect_full(const Sequence& s, uint64_t first, const Output& out, double relative) {
+[[maybe_unused]] void expect_full(const Sequence& s, uint64_t first, const Output& out,
+                                  double relative) {
   for (uint64_t i = 0; i < out.size(); ++i)
     expect_row(s, 0, first + i, s.q[first + i], out[i], relative);
 }

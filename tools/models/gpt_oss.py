@@ -49,7 +49,7 @@ def add_tensors(t, m, embd, vocab):
         t.matrix(p + "ffn_gate_inp.weight", n, embd, 2.0, Type.F32)
         t.vector(p + "ffn_gate_inp.bias", n, 0.0, 0.5)
         # Wide enough that both limits of the activation are met.
-        for part, rows, columns, gain in (("gate", ff, embd, 4.0), ("up", ff, embd, 4.0), ("down", embd, ff, 0.5)):
+        for part, rows, columns, gain in (("gate", ff, embd, 2.5), ("up", ff, embd, 2.5), ("down", embd, ff, 0.4)):
             t.slabs(f"{p}ffn_{part}_exps.weight", n, rows, columns, gain)
             t.rows(f"{p}ffn_{part}_exps.bias", n, rows, 0.5)
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "base/limits.h"
@@ -24,6 +25,16 @@ KvView chunk_view(const Pass& p, const KvView& like, uint32_t sequence) {
   v.k = p.ws.get<std::byte>(Buf::kKvChunk) + block * v.block_stride;
   v.v = v.k + uint64_t{kKvBlockSlots} * like.k_row_bytes;
   return v;
+}
+
+/// What the queries of row r of a submission are multiplied by.
+float temperature(const AttentionSpec& a, const Submission& rows, uint64_t r) {
+  uint64_t position = 0;
+  for (const SequenceRows& q : rows.sequences) {
+    if (r >= q.first_row && r < q.first_row + q.n_rows) position = q.position + r - q.first_row;
+  }
+  const double steps = std::floor(static_cast<double>(position) / a.temperature_rows);
+  return static_cast<float>(1.0 + static_cast<double>(a.temperature) * std::log(1.0 + steps));
 }
 
 }  // namespace
@@ -134,6 +145,7 @@ void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
     const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
     const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
     rope_apply(kernels_, a.rope.pairs, q, a.n_heads, d, a.rope.n_rot, cos, sin);
+    if (a.temperature != 0.0f) scale_inplace(kernels_, q, temperature(a, p.rows, r), q_dim);
     if (!own) return;
     rope_apply(kernels_, a.rope.pairs, k, a.n_kv_heads, d, a.rope.n_rot, cos, sin);
     if (a.v_norm) rms_norm_heads(kernels_, v, nullptr, eps, a.n_kv_heads, d);

@@ -17,6 +17,8 @@ Status check_parts(const ModelSpec& spec, const Placement& placement) {
     const FfnSpec& f = layer.ffn;
     if (placement.mixer[l] == DeviceIndex::kHere) {
       if (layer.attention.sinks) return refuse(l, "learned sinks of attention");
+      if (layer.attention.temperature != 0.0f)
+        return refuse(l, "queries that grow with their position");
       if (layer.attention.o_bias) return refuse(l, "a bias of the output projection");
     }
     if (placement.ffn[l] != DeviceIndex::kHere) continue;

@@ -348,6 +348,8 @@ Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& s
     SHARPI_TRY_ASSIGN(layer.attention, attention_geometry(b, trunk, i, head_dim, rope));
     layer.attention.qk_norm = kind.qk_norm;
     layer.attention.window = kind.window;
+    layer.attention.temperature = kind.temperature;
+    layer.attention.temperature_rows = kind.temperature_rows;
     const bool turned = kind.unturned_every == 0 || (i + 1) % kind.unturned_every != 0;
     if (!turned) layer.attention.rope = unturned;
     SHARPI_TRY(

@@ -86,6 +86,8 @@ struct PlainDecoder {
   uint32_t window = 0;        // of every layer; 0 = none
   /// The last of every so many layers turns no queries and keys by their positions; 0 = all do.
   uint32_t unturned_every = 0;
+  float temperature = 0.0f;  // of queries, by their position: AttentionSpec
+  uint32_t temperature_rows = 1;
 };
 /// Fills the whole spec of such a model.
 Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& spec);

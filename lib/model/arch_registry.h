@@ -19,6 +19,7 @@ Status load_gemma3(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma4(SpecBuilder& builder, ModelSpec& spec);
 Status load_gpt_oss(SpecBuilder& builder, ModelSpec& spec);
 Status load_llama(SpecBuilder& builder, ModelSpec& spec);
+Status load_mistral3(SpecBuilder& builder, ModelSpec& spec);
 Status load_olmoe(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen2(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);

@@ -57,6 +57,9 @@ struct AttentionSpec {
   float scale = 0.0f;   // of q.k
   uint32_t window = 0;  // 0 = full causal; else keys with 0 <= q_pos - k_pos < window
   QkNorm qk_norm = QkNorm::kNone;
+  /// Queries are scaled by 1 + temperature ln(1 + floor(position / temperature_rows)); 0 = not.
+  float temperature = 0.0f;
+  uint32_t temperature_rows = 1;
   bool v_norm = false;       // weightless RMS norm of each V head
   bool v_from_k = false;     // V = raw K projection (before norm and RoPE); no attn_v weight
   bool output_gate = false;  // attn_q rows are (query, gate) per head; o *= sigmoid(gate)

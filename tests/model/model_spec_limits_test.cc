@@ -271,7 +271,8 @@ const Refusal kUnsupported[] = {
      [](ModelFile& f) { f.set("general.architecture", std::string("mamba")); },
      Code::kUnsupported,
      {"\"mamba\" is not supported",
-      "gemma3, gemma4, gpt-oss, llama, olmoe, qwen2, qwen3, qwen35, qwen35moe, qwen3moe"}},
+      "gemma3, gemma4, gpt-oss, llama, mistral3, olmoe, qwen2, qwen3, qwen35, qwen35moe, "
+      "qwen3moe"}},
     {"UnprintableArchitecture",
      test::tiny_qwen3,
      [](ModelFile& f) { f.set("general.architecture", std::string("qwen3\nx")); },

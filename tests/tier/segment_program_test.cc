@@ -68,6 +68,7 @@ const std::map<std::string, Lines>& lists() {
       {"rand-mistral",
        {"c embed, rope tables", "c layer 0: " + kWindowed + kDense,
         "c layer 1: " + kWindowed + ", keep ring" + kDense, "c head"}},
+      {"rand-mistral3", two},
       {"rand-qwen2", two},
       {"rand-smollm3", {"c embed, rope tables", "c layers 0-4: " + kFull + kDense, "c head"}},
       {"rand-gpt-oss",

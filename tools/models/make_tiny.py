@@ -28,6 +28,8 @@ MODELS = {
     "rand-llama-yarn": dict(arch="llama", heads=2, kv=2, scaling=("yarn", 4.0, 64), kind=Type.Q4_1,
                             tied=False),
     "rand-mistral": dict(arch="llama", heads=3, kv=1, window=24, tied=False),
+    # Ministral 3: queries that grow with their position.
+    "rand-mistral3": dict(arch="mistral3", heads=3, kv=1, scaling=("yarn", 4.0, 64), temperature=0.1, tied=False),
     "rand-qwen2": dict(arch="qwen2", heads=4, kv=1, bias=True, base=1000000.0, kind=Type.Q5_0),
     "rand-gemma3": dict(arch="gemma3", heads=2, kv=1, window=16, layers=6, ff=64, base=1000000.0, tied=False,
                         scaling=("linear", 8.0), eps=1e-6),
@@ -60,7 +62,8 @@ def add_tokenizer(w, arch):
     tokens = byte_tokens(not scored) + [f"<{i}>" for i in range(256, VOCAB)]
     kinds = [6 if scored else 1] * 256 + [3] * (VOCAB - 256)
     w.add_tokenizer_model("llama" if scored else "gpt2")
-    w.add_tokenizer_pre({"llama": "llama-bpe", "smollm3": "llama-bpe", "qwen2": "qwen2", "gpt-oss": "gpt-4o"}.get(arch, "default"))
+    w.add_tokenizer_pre({"llama": "llama-bpe", "smollm3": "llama-bpe", "qwen2": "qwen2", "gpt-oss": "gpt-4o",
+                             "mistral3": "tekken"}.get(arch, "default"))
     w.add_token_list(tokens)
     w.add_token_types(kinds)
     if scored:
@@ -117,6 +120,9 @@ def add_keys(w, m, embd, ff, layers):
         w.add_float32(f"{arch}.rope.scaling.factor", scaling[1])
         if scaling[0] == "yarn":
             w.add_uint32(f"{arch}.rope.scaling.original_context_length", scaling[2])
+    if m.get("temperature"):
+        w.add_float32(f"{arch}.attention.temperature_scale", m["temperature"])
+        w.add_float32(f"{arch}.rope.scaling.yarn_log_multiplier", 1.0)
 
 
 def llama3_divisors(base, factor=8.0, low=1.0, high=4.0, original=256):

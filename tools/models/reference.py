@@ -8,7 +8,7 @@ import torch
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM,
-                          MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
+                          Ministral3Config, Ministral3ForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           SmolLM3Config, SmolLM3ForCausalLM)
 
 import gemma4
@@ -89,6 +89,12 @@ def make_model(file):
                 **config, rope_parameters=rope_of(file), sliding_window=window))
         return LlamaForCausalLM(LlamaConfig(
             **config, rope_parameters=rope_of(file), attention_bias=bias))
+    if file.arch == "mistral3":
+        return Ministral3ForCausalLM(Ministral3Config(
+            **config, rope_parameters=rope_of(file) | {
+                "mscale": 1.0, "mscale_all_dim": file.own("rope.scaling.yarn_log_multiplier"),
+                "beta_fast": 32.0, "beta_slow": 1.0,
+                "llama_4_scaling_beta": file.own("attention.temperature_scale")}))
     if file.arch == "qwen2":
         return Qwen2ForCausalLM(Qwen2Config(
             **config, rope_parameters=rope_of(file), use_sliding_window=False))
@@ -159,7 +165,7 @@ def load(path):
             if file.arch == gpt_oss.ARCH and kind in ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps") \
                     and rest != "ffn_down_exps.bias":
                 continue  # below, both halves of a layer at once
-            if file.arch in ("llama", "smollm3") and kind in heads:
+            if file.arch in ("llama", "mistral3", "smollm3") and kind in heads:
                 w = halves(w, heads[kind])
             state[f"model.layers.{block}.{names[rest]}"] = w
         else:

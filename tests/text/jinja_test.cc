@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/system.h"
 #include "text/jinja/json.h"
 #include "text/jinja/template.h"
 
@@ -349,8 +350,9 @@ TEST(Jinja, TimeIsTheOneGiven) {
 class CommaLocale {
  public:
   CommaLocale() {
-    for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "es_ES.UTF-8",
-                             "it_IT.UTF-8", "nl_NL.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8"}) {
+    for (const char* name :
+         {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8", "es_ES.UTF-8", "it_IT.UTF-8",
+          "nl_NL.UTF-8", "pt_BR.UTF-8", "ru_RU.UTF-8", "German"}) {
       found_ = set(name);
       if (found_) return;
     }
@@ -358,12 +360,12 @@ class CommaLocale {
     const std::string make =
         "localedef --no-archive -i de_DE -f UTF-8 '" + made_ + "/de_DE.UTF-8' >/dev/null 2>&1";
     if (std::system(make.c_str()) != 0) return;
-    setenv("LOCPATH", made_.c_str(), 1);
+    test::set_environment("LOCPATH", made_);
     found_ = set("de_DE.UTF-8");
   }
   ~CommaLocale() {
     std::setlocale(LC_ALL, "C");
-    if (std::filesystem::remove_all(made_) != 0) unsetenv("LOCPATH");
+    if (std::filesystem::remove_all(made_) != 0) test::unset_environment("LOCPATH");
   }
   bool found() const { return found_; }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The run-time library that every system has knows strtod() of a locale, but not strftime() of one.
+// The run-time library that every system has knows strtod() of a locale, but not strftime() of one,
+// and no number by its name.
 #include "os/c_locale.h"
 
 #include <locale.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cstdio>
+#include <limits>
 #include <string>
+#include <utility>
 
 namespace sharpi::os {
 namespace {
@@ -109,9 +113,28 @@ std::string format_time(const char* format, const std::tm& t) {
   return out;
 }
 
+/// Infinity and NaN as C reads them, in any case, with a sign; false for other texts.
+bool named_real(const char* text, double* out, char** end) {
+  const char* p = text + strspn(text, " \t\n\v\f\r");
+  const bool minus = *p == '-';
+  if (*p == '-' || *p == '+') ++p;
+  using Limits = std::numeric_limits<double>;
+  const std::pair<const char*, double> names[] = {
+      {"infinity", Limits::infinity()}, {"inf", Limits::infinity()}, {"nan", Limits::quiet_NaN()}};
+  for (const auto& [name, value] : names) {
+    if (_strnicmp(p, name, strlen(name)) != 0) continue;
+    *out = minus ? -value : value;
+    if (end != nullptr) *end = const_cast<char*>(p + strlen(name));
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 double real_of_digits(const char* text, char** end) {
+  double named = 0;
+  if (named_real(text, &named, end)) return named;
   static const _locale_t locale = _create_locale(LC_ALL, "C");
   return _strtod_l(text, end, locale);
 }

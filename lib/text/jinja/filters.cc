@@ -153,6 +153,16 @@ double rounded(double x, int precision) {
   return os::real_of_digits(digits);
 }
 
+/// 10 to the n, as near as a double comes; pow() is not as near on every system. pre: -15 <= n
+/// <= 15.
+double power_of_ten(int n) {
+  constexpr double kPowers[] = {1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8,
+                                1e-7,  1e-6,  1e-5,  1e-4,  1e-3,  1e-2,  1e-1, 1e0,
+                                1e1,   1e2,   1e3,   1e4,   1e5,   1e6,   1e7,  1e8,
+                                1e9,   1e10,  1e11,  1e12,  1e13,  1e14,  1e15};
+  return kPowers[n + 15];
+}
+
 Status round_filter(const Value& value, const Arguments& arguments, Value* out) {
   Value p[2] = {Value::of(int64_t{0}), {}};
   SHARPI_TRY(bind(arguments, "round", {"precision", "method"}, p));
@@ -175,7 +185,7 @@ Status round_filter(const Value& value, const Arguments& arguments, Value* out) 
   const double x = value.is(Kind::kFloat) ? value.real
                    : value.is(Kind::kInt) ? static_cast<double>(value.integer)
                                           : static_cast<double>(value.boolean);
-  const double scale = std::pow(10.0, static_cast<double>(p[0].integer));
+  const double scale = power_of_ten(static_cast<int>(p[0].integer));
   double result = 0;
   if (method == "ceil") {
     result = std::ceil(x * scale) / scale;

@@ -1502,8 +1502,8 @@ SHARPI_API sharpi_status sharpi_session_tokens(const sharpi_session *session, in
 /** A second session with the same content and settings, independent from now on. Both share the full blocks
  *  of 64 rows that full-attention layers have so far: read by both, never written, each in memory once. Of them
  *  whole pages are shared; on a GPU whole pieces of 2 MiB, of 4 to 32 MiB where the rows of n_ctx tokens take
- *  more than 256 MiB there. The rest is copied, like rings of sliding windows and recurrent state; on a GPU a
- *  prefix that is smaller than a piece is copied whole.
+ *  more than 256 MiB there. The rest is copied, like rings of sliding windows, recurrent state, on a GPU a prefix
+ *  smaller than a piece, and on Windows and macOS all rows of the host, where a fork costs what a session does.
  *  The fork takes its own memory for all that it will append, so decode cannot run out of memory; what changes
  *  shared rows (compaction, truncate into them, restore) takes memory of its own for them first, and where
  *  there is none is refused and changes nothing. Bounded sessions share nothing: each moves its rows at the

@@ -28,4 +28,8 @@ bool set_modified(const std::string& path, int64_t seconds, int64_t ns) {
   return done;
 }
 
+uint64_t shared_row_pages() {
+  return 0;
+}
+
 }  // namespace sharpi::test

@@ -2,9 +2,10 @@
 #include "support/watched_new.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <new>
+
+#include "os/pages.h"
 
 namespace {
 std::atomic<uint64_t> n_allocations{0}, live_bytes{0}, library_live{0};
@@ -19,7 +20,7 @@ static_assert(sizeof(Front) <= kLeast);
 
 void* counted(std::size_t bytes, std::size_t before) noexcept {
   const std::size_t whole = (before + bytes + before - 1) / before * before;
-  auto* p = static_cast<char*>(std::aligned_alloc(before, whole));
+  auto* p = static_cast<char*>(sharpi::os::allocate_aligned(before, whole));
   if (p == nullptr) return nullptr;
   const Front front{bytes, n_library_calls.load(std::memory_order_relaxed) != 0 ? 1u : 0u};
   std::memcpy(p, &front, sizeof front);
@@ -41,7 +42,7 @@ void given(void* at, std::size_t before) noexcept {
   std::memcpy(&front, p, sizeof front);
   live_bytes.fetch_sub(front.bytes, std::memory_order_relaxed);
   if (front.of_library != 0) library_live.fetch_sub(front.bytes, std::memory_order_relaxed);
-  std::free(p);
+  sharpi::os::free_aligned(p);
 }
 std::size_t before_of(std::align_val_t a) {
   return static_cast<std::size_t>(a) < kLeast ? kLeast : static_cast<std::size_t>(a);

@@ -23,10 +23,14 @@ exports() {
   llvm-objdump --macho --exports-trie "$1" | sed -nE 's/^0x[0-9A-F]+ +_//p' |
     grep -vxE '_mh_dylib_header|__dso_handle|_Z(da|dl|na|nw)[A-Za-z0-9_]* \[weak_def\]' | sort -u
 }
+# The compiler's command is a script in this checkout; a compiler cache goes by what it says and starts.
+version=$("$zig" version)
 for processor in "${processors[@]}"; do
   folder=$build/$processor
   mkdir -p "$folder"
   tools/setup/macos.sh "$folder/root" "$processor" "$zig"
+  CCACHE_COMPILERCHECK="string:zig $version $(cksum < "$folder/root/bin/c++")"
+  export CCACHE_COMPILERCHECK
   cmake --preset release -B "$folder/release" --toolchain "$PWD/cmake/toolchains/macos.cmake" \
     -DSHARPI_MACOS_ROOT="$(realpath "$folder/root")" -DSHARPI_MACOS_PROCESSOR="$processor" -DSHARPI_TESTS=OFF \
     -DSHARPI_INSTALL=OFF -DSHARPI_WERROR=ON > "$folder/configure.log" 2>&1 || { cat "$folder/configure.log"; exit 1; }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Starts the server under test, on the loopback interface and a free port, and looks after it."""
+import contextlib
 import http.client
 import json
 import os
@@ -146,7 +147,13 @@ class Server:
         return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) * 1024
 
     def threads(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+        """Its own, and those of a program that it was started to start (the server for Windows, under Wine)."""
+        processes = [self.process.pid]
+        for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                if int(status.read_text().rsplit(")", 1)[1].split()[1]) == self.process.pid:
+                    processes.append(status.parent.name)
+        return sum(len(os.listdir(f"/proc/{number}/task")) for number in processes)
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

@@ -23,6 +23,9 @@ install(TARGETS sharpi EXPORT sharpi_shared
         RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT Runtime
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
 # Modules with a GPU tier: the library finds them where it lies itself.
+if(TARGET sharpi_vulkan_module)
+  install(TARGETS sharpi_vulkan_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Vulkan)
+endif()
 if(TARGET sharpi_cuda_module)
   install(TARGETS sharpi_cuda_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Cuda)
 endif()

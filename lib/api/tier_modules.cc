@@ -16,8 +16,9 @@ namespace {
 struct Kind {
   const char* tier;     // as the module names it
   const char* library;  // os::library_file() makes its file's name of this
+  bool is_missed;       // where it is not there, that is why there is no GPU
 };
-constexpr Kind kKinds[] = {{"CUDA", "sharpi-cuda"}};
+constexpr Kind kKinds[] = {{"CUDA", "sharpi-cuda", true}, {"Vulkan", "sharpi-vulkan", false}};
 constexpr size_t kCount = std::size(kKinds);
 
 bool exists(const std::string& path) {
@@ -31,7 +32,7 @@ const TierModule* find(const Kind& kind, os::DynamicLibrary* library, std::strin
   const std::string name = os::library_file(kind.library, "");
   const std::string folder = os::code_folder();
   if (folder.empty() || !exists(folder + name)) {
-    *why = name + " is not beside the library";
+    if (kind.is_missed) *why = name + " is not beside the library";
     return nullptr;
   }
   if (!library->open({folder + name})) {
@@ -75,7 +76,7 @@ const TierModule* load(size_t i, std::string* why) {
 }  // namespace
 
 const char* build_text() {
-  return SHARPI_BUILD_TEXT("cpu; modules: cuda");
+  return SHARPI_BUILD_TEXT("cpu; modules: cuda, vulkan");
 }
 
 Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOptions& options) {
@@ -83,15 +84,17 @@ Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOpt
   TierModuleOptions module_options;
   module_options.log = [&](const std::string& text) {
     options.log(SHARPI_LOG_INFO, text);
-    *options.why_no_device = text;
+    std::string& why_none = *options.why_no_device;
+    why_none += (why_none.empty() ? "" : "; ") + text;
   };
   for (size_t i = 0; i < kCount; ++i) {
     std::string why;
     const TierModule* module = load(i, &why);
     if (module == nullptr) {
-      module_options.log(std::string(kKinds[i].tier) + ": " + why);
+      if (!why.empty()) module_options.log(std::string(kKinds[i].tier) + ": " + why);
       continue;
     }
+    module_options.first_index = static_cast<uint32_t>(all.size()) + 1;
     SHARPI_TRY_ASSIGN(auto backends, module->make_backends(module_options));
     for (auto& backend : backends) all.push_back(std::move(backend));
   }

@@ -125,7 +125,7 @@ Status add_one(const Sizers& sizers, const sharpi_plan_params& p, const std::str
   const bool named = device != SHARPI_UNSET && device != 0;
   for (const TierSizer* s : sizers) {
     if (is_host(s->device()) || device == 0) continue;
-    if (named && s->device_index() != device) continue;
+    if (named ? s->device_index() != device : s->only_if_named()) continue;
     out->devices.push_back(
         {s, p.device_budget, SHARPI_RESERVE_AUTO, -1, p.device_rate, p.pcie_rate, "device_budget"});
   }

@@ -93,6 +93,8 @@ class TierSizer {
   virtual uint64_t total_bytes() const = 0;
   virtual std::string device_name() const = 0;
   virtual std::string device_id() const = 0;  // as sharpi_device says
+  /// A device that no plan takes by itself, because the host is faster: one made of software.
+  virtual bool only_if_named() const { return false; }
   /// Bytes of one expert slot under a placement, alike for all slots; 0 = this tier has none.
   virtual uint64_t expert_slot_bytes(const ModelSpec&, const Placement&) const { return 0; }
   /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.

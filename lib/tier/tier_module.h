@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A GPU tier that is a library of its own beside ours (libsharpi-cuda.so): what it gives to the
+// A GPU tier that is a library of its own beside ours (libsharpi-cuda.so, libsharpi-vulkan.so): what it gives to the
 // core. Such a module has its own copy of the layers below the tiers and meets the core in objects
 // of C++ alone, so both must be built from the same sources of these layers: the text of their
 // interface says so (cmake/SharpiTierInterface.cmake), and the core takes no module of another.
 // Thread rule: constants and pure functions.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,6 +19,7 @@ namespace sharpi {
 struct TierModuleOptions {
   /// Says why devices are left out.
   std::function<void(const std::string&)> log;
+  uint32_t first_index = 1;  // of the module's first device in the context's list
 };
 
 /// What a module's one exported function returns. The first two fields are the same in every

@@ -18,6 +18,7 @@ declare -A allowed=(
   [tier]="plan kv model gguf base os"
   [device]="tier plan kv model gguf base os"
   [cpu]="tier plan kv model gguf base os"
+  [vulkan]="device tier plan kv model gguf base os"
   [cuda]="device tier plan kv model gguf base os"
   [engine]="tier plan kv model text gguf base os"
   [api]="engine tier plan kv model text gguf base os"
@@ -53,7 +54,7 @@ check_quoted() {  # layer, file, line, name
   elif [[ $name == */* ]]; then
     [[ $target == "$layer" ]] && return
     in_list "$target" "${allowed[$layer]}" && return
-    [[ $target =~ ^(cpu|cuda)$ && $file =~ $backend_files ]] && return
+    [[ $target =~ ^(cpu|cuda|vulkan)$ && $file =~ $backend_files ]] && return
     violation "$file:$line: layer '$layer' may not include \"$name\""
   elif [[ $name != sharpi.h ]]; then
     violation "$file:$line: \"$name\" lacks the name of its layer"
@@ -95,13 +96,13 @@ check_layer() {  # layer, folder
   for seen in $(sed -nE '/\bSEES\b/,/\b(SOURCES|LIBS)\b|\)/p' "$folder/CMakeLists.txt" |
                 sed -E 's/.*\bSEES\b//; s/\b(SOURCES|LIBS)\b.*//; s/\).*//'); do
     in_list "$seen" "${allowed[$layer]}" && continue
-    [[ $layer == api && $seen =~ ^(cpu|cuda)$ ]] && continue
+    [[ $layer == api && $seen =~ ^(cpu|cuda|vulkan)$ ]] && continue
     violation "$folder/CMakeLists.txt: layer '$layer' may not see '$seen'"
   done
 }
 
 n_layers=0
-for folder in lib/*/ cuda/; do
+for folder in lib/*/ cuda/ vulkan/; do
   folder=${folder%/}
   layer=${folder#lib/}
   [[ -d $folder ]] || continue

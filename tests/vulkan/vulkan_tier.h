@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The Vulkan tier beside a small CPU tier, for tests. Thread rule: as tier.h.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/inner_engine.h"
+#include "vulkan/vulkan_backend.h"
+#include "vulkan/vulkan_device.h"
+
+namespace sharpi::testing {
+
+/// How far logits may be from those of another implementation.
+inline constexpr double kNear = 2e-3;
+
+/// The first device of the machine, of all contexts; null where there is none: *why says so.
+inline std::shared_ptr<vulkan::Device> vulkan_device(std::string* why) {
+  auto all = vulkan::find_devices(1, why);
+  return all.empty() ? nullptr : all.front();
+}
+
+/// A CPU tier of two threads, and the first Vulkan device.
+inline Result<std::vector<std::unique_ptr<Backend>>> host_and_vulkan(const BackendOptions&) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(std::move(host));
+  std::string why;
+  if (auto device = vulkan_device(&why)) out.push_back(vulkan::make_backend(std::move(device)));
+  return out;
+}
+
+}  // namespace sharpi::testing
+
+/// At the beginning of a test: it needs a device.
+#define SHARPI_NEEDS_VULKAN()                                                           \
+  do {                                                                                  \
+    std::string why_none;                                                               \
+    if (sharpi::testing::vulkan_device(&why_none) == nullptr) GTEST_SKIP() << why_none; \
+  } while (false)

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// The kernels outside of passes (device/kernels.h). Weights lie as in the file.
+#include <algorithm>
+
+#include "device/kernels.h"
+#include "kv/rotation.h"
+#include "vulkan/queue.h"
+#include "vulkan/vulkan_device.h"
+
+namespace sharpi::vulkan {
+namespace {
+
+using namespace device;
+
+const Queue& own(const device::Queue& queue) {
+  return static_cast<const Queue&>(queue);
+}
+
+/// Threads of workgroups that gather what each thread has found: shaders have room for so many.
+constexpr uint32_t kMostGathered = 256;
+
+class VulkanKernels final : public DeviceKernels {
+ public:
+  explicit VulkanKernels(const Device& device) : device_(device) {}
+
+  uint64_t layout_unit(const TensorRef&) const override { return 0; }
+  uint64_t most_layout_unit(uint64_t) const override { return 0; }
+  Status lay_out(const TensorRef&, const std::byte* from, std::byte* to, uint64_t bytes,
+                 const device::Queue& queue) const override {
+    return own(queue).copy_within(address(to), address(from), bytes, "weights");
+  }
+  uint32_t max_gathered() const override { return 1024; }
+  Status gather(const GatherParams& p, const device::Queue& queue) const override {
+    for (const GatherParams::Pair& x : p.pairs) {
+      SHARPI_TRY(own(queue).copy_within(address(p.to + x.expert * p.bytes),
+                                        address(p.slots + x.slot * p.stride), p.bytes,
+                                        "experts from their slots"));
+    }
+    return Status::ok();
+  }
+  Status move_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t,
+                   const device::Queue& queue) const override {
+    return run(queue, Shader::move_rows, {}, Args().at(jobs).at(pages()).u(n_jobs), n_jobs);
+  }
+
+  uint32_t most_best(uint32_t n_vocab) const override { return std::min(n_vocab, 64u); }
+  uint64_t best_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
+  Status find_best(const BestParams& p, const device::Queue& queue) const override {
+    const Args args = Args()
+                          .at(p.logits)
+                          .at(p.allowed.words)
+                          .at(p.values)
+                          .at(p.ids)
+                          .u(p.n_rows)
+                          .u(p.n_vocab)
+                          .u(p.k)
+                          .u(p.allowed.n_words);
+    return own(queue).dispatch({Shader::find_best, {}, args, p.n_rows, 1, kMostGathered / 2});
+  }
+
+  /// Of each query of each head: its largest product and the sum of exponentials.
+  uint64_t score_bytes(uint32_t, uint32_t n_queries, uint32_t n_heads, uint32_t,
+                       uint32_t) const override {
+    return uint64_t{n_queries} * n_heads * 2 * sizeof(float);
+  }
+  Status score(const ScoreParams& p, const device::Queue& queue) const override;
+  uint64_t norm_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
+  Status value_norms(const NormParams& p, const device::Queue& queue) const override;
+  Status join_terms(const JoinParams& p, const device::Queue& queue) const override {
+    const Args args = Args()
+                          .at(p.out.terms)
+                          .at(p.sum)
+                          .at(p.top)
+                          .at(p.norms)
+                          .u(p.out.n_heads)
+                          .u(p.out.n_slots)
+                          .f(p.scale);
+    return run(queue, Shader::join_terms, {}, args, p.out.n_heads);
+  }
+  Status share_hits(const HeldTerms& t, const RowPositions& at, float* shared,
+                    const device::Queue& queue) const override {
+    return hits(0, t, at, shared, queue);
+  }
+  Status take_hits(const HeldTerms& t, const RowPositions& at, const float* shared,
+                   const device::Queue& queue) const override {
+    return hits(1, t, at, shared, queue);
+  }
+  Status select(const SelectParams& p, const device::Queue& queue) const override {
+    const Args args = Args().at(p.lists).u(p.n_lists).u(p.reach);
+    return run(queue, Shader::select, {p.smooth == Smooth::kPool ? 1u : 0u}, args, p.n_lists);
+  }
+
+ private:
+  static uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
+  uint64_t pages() const { return device_.driver().pages().table(); }
+  Status run(const device::Queue& queue, Shader shader, std::vector<uint32_t> constants,
+             const Args& args, uint64_t items) const {
+    return own(queue).dispatch({shader, std::move(constants), args, items, 1, 0});
+  }
+  uint64_t groups_of(uint64_t n) const {
+    return (n + device_.driver().threads() - 1) / device_.driver().threads();
+  }
+  Status hits(uint32_t takes, const HeldTerms& t, const RowPositions& at, const float* shared,
+              const device::Queue& queue) const {
+    const Args args = Args()
+                          .at(t.terms)
+                          .at(at.lists)
+                          .at(shared)
+                          .u(t.n_heads)
+                          .u(t.n_slots)
+                          .u(at.stride)
+                          .u(at.n_compacted)
+                          .u(at.tail_position);
+    return run(queue, Shader::hits, {takes}, args, groups_of(uint64_t{t.n_heads} * t.n_slots));
+  }
+  const Device& device_;
+};
+
+Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) const {
+  const KvView& kv = p.kv;
+  const Args args = Args()
+                        .at(kv.k)
+                        .at(p.queries)
+                        .at(p.visible)
+                        .at(p.weight)
+                        .at(p.sum)
+                        .at(p.max)
+                        .at(pages())
+                        .at(p.workspace)
+                        .u(p.n_slots)
+                        .u(p.query_rows)
+                        .u(p.first_query % p.query_rows)
+                        .u(p.n_queries)
+                        .u(p.n_heads)
+                        .u(kv.n_heads)
+                        .u(kv.head_dim)
+                        .u(kv.k_row_bytes)
+                        .u(kv.block_stride)
+                        .u(p.add ? 1 : 0)
+                        .f(p.scale);
+  const auto codec = static_cast<uint32_t>(kv.k_dtype);
+  const uint32_t rotated = kv_rotation(kv.k_dtype, kv.head_dim);
+  SHARPI_TRY(run(queue, Shader::score, {0, codec, rotated}, args,
+                 uint64_t{p.n_heads} * p.n_queries));
+  return run(queue, Shader::score, {1, codec, rotated}, args,
+             groups_of(p.n_slots) * kv.n_heads);
+}
+
+Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queue) const {
+  const KvView& kv = p.kv;
+  const Args args = Args()
+                        .at(kv.v)
+                        .at(p.o_data)
+                        .at(p.norms)
+                        .at(pages())
+                        .u(p.n_slots)
+                        .u(p.n_heads)
+                        .u(kv.n_heads)
+                        .u(kv.head_dim)
+                        .u(kv.v_row_bytes)
+                        .u(kv.block_stride)
+                        .u(p.o->n_out)
+                        .u(p.o->row_bytes());
+  return run(queue, Shader::value_norms,
+             {static_cast<uint32_t>(p.o->tensor->type), static_cast<uint32_t>(kv.v_dtype),
+              kv_rotation(kv.v_dtype, kv.head_dim)},
+             args, uint64_t{kv.n_heads} * p.n_slots);
+}
+
+}  // namespace
+
+std::unique_ptr<device::DeviceKernels> make_device_kernels(const Device& device) {
+  return std::make_unique<VulkanKernels>(device);
+}
+
+}  // namespace sharpi::vulkan

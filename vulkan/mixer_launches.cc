@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#include <cstddef>
+#include <iterator>
+
+#include "kv/rotation.h"
+#include "vulkan/pass_launches.h"
+
+namespace sharpi::vulkan {
+
+KvLayer PassLaunches::kv() const {
+  const AttentionSpec& a = layer().attention;
+  KvLayer kv = p_.format.layers[a.kv_source < 0 ? l_.layer : static_cast<uint32_t>(a.kv_source)];
+  if (a.window != 0) kv.chunk = ws_.get<std::byte>(Buf::kKvChunk);
+  return kv;
+}
+
+/// 0 queries, 1 keys, 2 values: from the projection to `to`.
+Status PassLaunches::head_rows(uint32_t which, const float* from, float* to) const {
+  const AttentionSpec& a = layer().attention;
+  const KvLayer kv = this->kv();
+  const uint32_t dim = a.head_dim, heads = which == 0 ? a.n_heads : a.n_kv_heads;
+  const bool gated = which == 0 && a.output_gate;
+  const uint64_t table = static_cast<uint64_t>(m_.rope_of_layer[l_.layer]) * ws_.layout().max_rows *
+                         ws_.layout().n_half;
+  const TensorRef& bias = which == 0 ? a.q_bias : which == 1 ? a.k_bias : a.v_bias;
+  uint32_t norm = a.qk_norm == QkNorm::kPerHead       ? 1
+                  : a.qk_norm == QkNorm::kWholeVector ? 2
+                                                      : 0;
+  const float* weight = norm == 0 ? nullptr : m_.floats(which == 0 ? a.q_norm : a.k_norm);
+  if (which == 2) {
+    norm = a.v_norm ? 1 : 0;
+    weight = nullptr;
+  }
+  const int64_t at = which == 0 ? m_.query_layout.offset_of_layer[l_.layer] : -1;
+  const Args args = Args()
+                        .at(p_.batch.table.rows)
+                        .at(p_.batch.table.sequences)
+                        .at(from)
+                        .at(to)
+                        .at(bias ? m_.floats(bias) : nullptr)
+                        .at(weight)
+                        .at(buf(Buf::kCos) + table)
+                        .at(buf(Buf::kSin) + table)
+                        .u(n())
+                        .u(heads)
+                        .u(dim)
+                        .u(which == 0 ? a.q.n_out : uint64_t{heads} * dim)
+                        .u(gated ? 2 * dim : dim)
+                        .u(a.rope.n_rot / 2)
+                        .f(s_.rms_eps)
+                        .u(static_cast<uint64_t>(at))
+                        .u(static_cast<uint64_t>(at) >> 32);
+  const uint32_t neighbours = a.rope.pairs == RopePairs::kNeighbours ? 1 : 0;
+  const uint32_t rotated = kv_rotation(which == 2 ? kv.v_dtype : kv.k_dtype, kv.head_dim);
+  return run(Shader::rows, {which, norm, neighbours, rotated}, args, uint64_t{n()} * heads);
+}
+
+Status PassLaunches::store(const KvLayer& kv, bool value, const float* from) const {
+  const Args args = Args()
+                        .at(p_.batch.table.rows)
+                        .at(p_.batch.table.sequences)
+                        .at(p_.batch.table.groups)
+                        .at(from)
+                        .at(pages())
+                        .at(kv.chunk)
+                        .u(n())
+                        .u(p_.batch.table.n_groups)
+                        .u(kv.group)
+                        .u(uint64_t{kv.n_heads} * kv.head_dim)
+                        .u(kv.k_row_bytes)
+                        .u(kv.v_row_bytes)
+                        .u(kv.block_stride)
+                        .u(value ? kv.v_offset : kv.k_offset);
+  return run(Shader::store,
+             {static_cast<uint32_t>(value ? kv.v_dtype : kv.k_dtype), value ? 1u : 0u,
+              kv.window != 0 ? 1u : 0u, p_.rows_to_ring() ? 1u : 0u},
+             args, n());
+}
+
+Status PassLaunches::rows() const {
+  const AttentionSpec& a = layer().attention;
+  SHARPI_TRY(head_rows(0, buf(Buf::kQ), buf(Buf::kQuery)));
+  if (a.kv_source >= 0) return Status::ok();
+  const KvLayer kv = this->kv();
+  float* k = buf(Buf::kKernel);
+  float* v = k + uint64_t{n()} * a.n_kv_heads * a.head_dim;
+  SHARPI_TRY(head_rows(1, buf(Buf::kK), k));
+  SHARPI_TRY(head_rows(2, buf(a.v_from_k ? Buf::kK : Buf::kV), v));
+  SHARPI_TRY(store(kv, false, k));
+  return store(kv, true, v);
+}
+
+Status PassLaunches::attend() const {
+  const AttentionSpec& a = layer().attention;
+  const KvLayer kv = this->kv();
+  const Args args = Args()
+                        .at(p_.batch.table.rows)
+                        .at(p_.batch.table.sequences)
+                        .at(p_.batch.table.groups)
+                        .at(buf(Buf::kQuery))
+                        .at(buf(Buf::kMix))
+                        .at(buf(Buf::kQ))
+                        .at(pages())
+                        .at(kv.chunk)
+                        .u(n())
+                        .u(p_.batch.table.n_groups)
+                        .u(kv.group)
+                        .u(a.n_heads)
+                        .u(kv.n_heads)
+                        .u(kv.head_dim)
+                        .u(kv.k_row_bytes)
+                        .u(kv.v_row_bytes)
+                        .u(kv.block_stride)
+                        .u(kv.k_offset)
+                        .u(kv.v_offset)
+                        .u(a.q.n_out)
+                        .f(a.scale);
+  return run(Shader::attention,
+             {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
+              kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u},
+             args, uint64_t{n()} * a.n_heads);
+}
+
+Status PassLaunches::keep_ring() const {
+  const KvLayer kv = this->kv();
+  const Args args = Args()
+                        .at(p_.batch.table.sequences)
+                        .at(p_.batch.table.groups)
+                        .at(pages())
+                        .at(kv.chunk)
+                        .u(p_.batch.n_sequences)
+                        .u(n())
+                        .u(p_.batch.table.n_groups)
+                        .u(kv.group)
+                        .u(kv.k_row_bytes)
+                        .u(kv.v_row_bytes)
+                        .u(kv.block_stride)
+                        .u(kv.k_offset)
+                        .u(kv.v_offset);
+  return run(Shader::keep_ring, {}, args, uint64_t{p_.batch.n_sequences} * n());
+}
+
+namespace {
+
+/// What a delta net's kernels find at Driver::parameters(): shaders/delta.comp.
+struct DeltaParameters {
+  uint64_t weights[4] = {};
+  device::BatchSequence sequence;  // of a replay
+};
+
+}  // namespace
+
+Status DeltaRun::run(const Queue& queue, bool replay) const {
+  const DeltaNetSpec& d = m.spec().layers[layer].delta;
+  DeltaParameters parameters;
+  const TensorRef* const weights[] = {&d.conv1d, &d.dt_bias, &d.a, &d.norm};
+  for (size_t i = 0; i < std::size(weights); ++i)
+    parameters.weights[i] = reinterpret_cast<uint64_t>(m.floats(*weights[i]));
+  const uint64_t at = device.driver().parameters().address;
+  uint64_t where = reinterpret_cast<uint64_t>(sequences);
+  if (own != nullptr) {
+    parameters.sequence = *own;
+    where = at + offsetof(DeltaParameters, sequence);
+  }
+  SHARPI_TRY(queue.dispatch(recurrence(where, at, replay), &parameters, sizeof parameters));
+  return queue.dispatch(tail(where, replay), &parameters, sizeof parameters);
+}
+
+/// Floats of a plane of kept rows, for one row.
+uint64_t DeltaRun::plane(DeltaNetSpec::Input input) const {
+  if (m.draft_layout.n_rows == 0) return 0;
+  const auto index = static_cast<size_t>(m.state_layout.index_of_layer[layer]);
+  return m.draft_layout.layers[index].planes[input] / m.draft_layout.n_rows;
+}
+
+Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) const {
+  const DeltaNetSpec& d = m.spec().layers[layer].delta;
+  const StateLayout::Layer& at = *m.state_layout.find(layer);
+  Kernel k{Shader::delta, {replay ? 1u : 0u, d.head_dim, d.conv_kernel}, Args(),
+           uint64_t{n_sequences} * d.n_v_heads, 1, d.head_dim};
+  k.args.at(where)
+      .at(qkv)
+      .at(z)
+      .at(alpha)
+      .at(beta)
+      .at(parameters)
+      .at(y)
+      .u(n_sequences)
+      .u(d.n_k_heads)
+      .u(d.n_v_heads)
+      .u(at.state_offset)
+      .u(at.conv_offset)
+      .u(plane(DeltaNetSpec::kQkv))
+      .u(plane(DeltaNetSpec::kAlpha))
+      .u(plane(DeltaNetSpec::kBeta))
+      .f(m.spec().rms_eps);
+  return k;
+}
+
+Kernel DeltaRun::tail(uint64_t where, bool replay) const {
+  const DeltaNetSpec& d = m.spec().layers[layer].delta;
+  const uint32_t threads = device.driver().threads();
+  Kernel k{Shader::delta_tail, {replay ? 1u : 0u, d.conv_kernel}, Args(),
+           uint64_t{n_sequences} * ((d.conv_dim() + threads - 1) / threads)};
+  k.args.at(where)
+      .at(qkv)
+      .at(alpha)
+      .at(beta)
+      .u(n_sequences)
+      .u(d.conv_dim())
+      .u(d.n_v_heads)
+      .u(m.state_layout.find(layer)->conv_offset)
+      .u(plane(DeltaNetSpec::kQkv))
+      .u(plane(DeltaNetSpec::kAlpha))
+      .u(plane(DeltaNetSpec::kBeta));
+  return k;
+}
+
+/// Rows that an earlier pass left pending come first.
+Status PassLaunches::delta() const {
+  DeltaRun r(device_, m_, l_.layer);
+  r.sequences = p_.batch.table.sequences;
+  r.n_sequences = p_.batch.n_sequences;
+  r.qkv = buf(Buf::kQkv);
+  r.z = buf(Buf::kZ);
+  r.alpha = buf(Buf::kAlpha);
+  r.beta = buf(Buf::kBeta);
+  r.y = buf(Buf::kMix);
+  if (m_.draft_layout.n_rows != 0) SHARPI_TRY(r.run(queue_, true));
+  return r.run(queue_, false);
+}
+
+}  // namespace sharpi::vulkan

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Passes of one model on a Vulkan device. Kernels take one operation each.
+#include <algorithm>
+
+#include "device/pass_kernels.h"
+#include "vulkan/pass_launches.h"
+
+namespace sharpi::vulkan {
+namespace {
+
+using device::PassFacts;
+using device::PassScratch;
+using device::WorkspaceWidths;
+
+class OneByOne final : public device::StepKernels {
+ public:
+  uint32_t max_chain_rows() const override { return 0; }
+  uint32_t max_chain_links() const override { return 0; }
+  bool chain_takes(const device::RowLink&) const override { return false; }
+  bool chain_fits(std::span<const device::RowLink>) const override { return false; }
+  bool takes(const device::ExpertStep&) const override { return false; }
+};
+
+class VulkanPassKernels final : public device::PassKernels {
+ public:
+  explicit VulkanPassKernels(const Device& device) : device_(device) {}
+
+  /// Normalised inputs of a product; keys and values before they are stored; inputs and hidden rows
+  /// of routed experts.
+  PassScratch scratch(const ModelSpec& spec, const ModelShape&, const WorkspaceWidths& w,
+                      uint32_t rows, uint32_t head_rows) const override {
+    PassScratch s;
+    const uint64_t all = std::max(rows, head_rows);
+    const uint64_t in = std::max<uint64_t>(w.widest_in, spec.n_embd);
+    const uint64_t experts =
+        w.n_experts == 0 ? 0 : spec.n_embd + uint64_t{w.n_used} * w.d_expert;
+    s.kernel = all * std::max({in, 2 * w.kv, experts}) * sizeof(float);
+    return s;
+  }
+  uint32_t max_sorted_experts() const override { return 1024; }
+  bool takes_slots(uint32_t, uint32_t) const override { return true; }
+  bool fuses(uint32_t) const override { return false; }
+  bool blocks_meet(const ModelSpec&) const override { return false; }
+  Status prepare() override { return Status::ok(); }
+  LaunchList fuse(const LoadedModel&, const SegmentProgram& program, const PassFacts& facts,
+                  bool) const override {
+    return device::fuse(program, facts, OneByOne());
+  }
+  Status launch(Pass& p, const LaunchList& list, const Launch& l) const override {
+    return PassLaunches(device_, p, list, l).make();
+  }
+  Status replay(const LoadedModel& model, const device::DeviceSession& session,
+                uint32_t layer) const override {
+    const device::BatchSequence pending = device::pending_sequence(session);
+    DeltaRun r(device_, model, layer);
+    r.own = &pending;
+    r.n_sequences = 1;
+    return r.run(static_cast<const Queue&>(*model.stream), true);
+  }
+  std::string paths(const LoadedModel&) const override {
+    const PhysicalDevice& p = device_.physical();
+    return "vulkan " + std::to_string(VK_API_VERSION_MAJOR(p.version)) + "." +
+           std::to_string(VK_API_VERSION_MINOR(p.version)) + ": generic kernels, f32 sums";
+  }
+
+ private:
+  const Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<device::PassKernels> make_pass_kernels(const Device& device, const ModelShape&) {
+  return std::make_unique<VulkanPassKernels>(device);
+}
+
+}  // namespace sharpi::vulkan

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// The launches of a pass as dispatches: what each kind (device/launches.h) runs, with the addresses
+// of its buffers. pass_launches.cc has embeddings, products and ends, mixer_launches.cc attention
+// and delta nets, ffn_launches.cc the mixtures of experts. Thread rule: of the call that runs.
+#pragma once
+
+#include "device/loaded_model.h"
+#include "device/pass.h"
+#include "device/session.h"
+#include "vulkan/queue.h"
+#include "vulkan/vulkan_device.h"
+
+namespace sharpi::vulkan {
+
+using device::Batch;
+using device::Buf;
+using device::DeviceWorkspace;
+using device::KvLayer;
+using device::Launch;
+using device::LaunchKind;
+using device::LaunchList;
+using device::LoadedModel;
+using device::Pass;
+using device::RowProduct;
+using device::RowSum;
+
+/// Rows that one workgroup of a product takes.
+inline constexpr uint32_t kProductRows = 8;
+
+/// Matrices of routed experts: `stride` bytes from each other.
+struct ExpertMatrix {
+  const std::byte* data = nullptr;
+  uint64_t stride = 0;
+};
+
+class PassLaunches {
+ public:
+  PassLaunches(const Device& device, const Pass& p, const LaunchList& list, const Launch& l)
+      : device_(device),
+        m_(p.model),
+        s_(p.model.spec()),
+        p_(p),
+        ws_(p.ws),
+        list_(list),
+        l_(l),
+        queue_(static_cast<const Queue&>(p.ws.queue())) {}
+  Status make() const;
+
+ private:
+  uint32_t n() const { return p_.batch.n_rows; }
+  float* buf(Buf b) const { return ws_.get(b); }
+  const float* floats(const TensorRef* w) const { return w == nullptr ? nullptr : m_.floats(*w); }
+  const LayerSpec& layer() const { return s_.layers[l_.layer]; }
+  uint64_t pages() const { return device_.driver().pages().table(); }
+  Status run(Shader shader, std::vector<uint32_t> constants, const Args& args, uint64_t items,
+             uint32_t layers = 1) const {
+    return queue_.dispatch({shader, std::move(constants), args, items, layers, 0});
+  }
+  /// Workgroups for n elements, one a thread.
+  uint64_t groups_of(uint64_t n) const {
+    return (n + device_.driver().threads() - 1) / device_.driver().threads();
+  }
+
+  Status ends() const;
+  Status embed(Buf to) const;
+  Status pairs() const;
+  Status norm(const float* x, const float* weight, float* y, uint32_t width, uint32_t rows,
+              uint32_t y_stride, const uint32_t* picks = nullptr) const;
+  Status links() const;
+  Status product(const RowProduct& p, const RowSum& sum) const;
+  Status residual(const RowSum& sum) const;
+  Status ropes() const;
+  Status per_layer_table() const;
+  Status per_layer_combine() const;
+  Status per_layer_gate() const;
+  Status logits() const;
+
+  KvLayer kv() const;
+  Status rows() const;
+  Status head_rows(uint32_t which, const float* from, float* to) const;
+  Status store(const KvLayer& kv, bool value, const float* from) const;
+  Status attend() const;
+  Status keep_ring() const;
+  Status delta() const;
+
+  Status route() const;
+  Status shared_gate() const;
+  Status experts(bool slots) const;
+  ExpertMatrix matrix_of(const TensorRef& w, bool slots, uint64_t at) const;
+
+  const Device& device_;
+  const LoadedModel& m_;
+  const ModelSpec& s_;
+  const Pass& p_;
+  DeviceWorkspace& ws_;
+  const LaunchList& list_;
+  const Launch& l_;
+  const Queue& queue_;
+};
+
+/// The two dispatches of a delta net's layer, of rows or (`replay`) of those that are pending.
+class DeltaRun {
+ public:
+  DeltaRun(const Device& of, const LoadedModel& model, uint32_t of_layer)
+      : device(of), m(model), layer(of_layer) {}
+  const Device& device;
+  const LoadedModel& m;
+  uint32_t layer = 0;
+  const device::BatchSequence* sequences = nullptr;  // on the device
+  uint32_t n_sequences = 0;
+  const float *qkv = nullptr, *z = nullptr, *alpha = nullptr, *beta = nullptr;
+  float* y = nullptr;
+  /// The sequence of a replay outside of passes; null: `sequences` are the device's.
+  const device::BatchSequence* own = nullptr;
+  Status run(const Queue& queue, bool replay) const;
+
+ private:
+  uint64_t plane(DeltaNetSpec::Input input) const;
+  Kernel recurrence(uint64_t where, uint64_t parameters, bool replay) const;
+  Kernel tail(uint64_t where, bool replay) const;
+};
+
+}  // namespace sharpi::vulkan

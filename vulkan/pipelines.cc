@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "vulkan/pipelines.h"
+
+#include "vulkan/driver.h"
+#include "vulkan/spirv.h"
+
+namespace sharpi::vulkan {
+namespace {
+
+constexpr const char* kNames[] = {
+#define SHARPI_SHADER(name) #name,
+#include "vulkan/shaders.inc"
+#undef SHARPI_SHADER
+};
+
+}  // namespace
+
+const char* shader_name(Shader shader) {
+  return kNames[static_cast<size_t>(shader)];
+}
+
+Status Pipelines::create() {
+  const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushBytes};
+  VkPipelineLayoutCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
+  info.pushConstantRangeCount = 1;
+  info.pPushConstantRanges = &range;
+  return driver_.check(
+      driver_.f().vkCreatePipelineLayout(driver_.device(), &info, nullptr, &layout_),
+      "vkCreatePipelineLayout");
+}
+
+Result<VkShaderModule> Pipelines::module(Shader shader) const {
+  VkShaderModule& m = modules_[static_cast<size_t>(shader)];
+  if (m != VK_NULL_HANDLE) return m;
+  const Spirv code = spirv_of(shader);
+  VkShaderModuleCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
+  info.codeSize = code.bytes;
+  info.pCode = code.words;
+  SHARPI_TRY(driver_.check(
+      driver_.f().vkCreateShaderModule(driver_.device(), &info, nullptr, &m), shader_name(shader)));
+  return m;
+}
+
+Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& constants) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto key = std::make_pair(shader, constants);
+  const auto known = made_.find(key);
+  if (known != made_.end()) return known->second;
+  std::vector<VkSpecializationMapEntry> entries;
+  for (uint32_t i = 0; i < constants.size(); ++i)
+    entries.push_back({i, i * uint32_t{sizeof(uint32_t)}, sizeof(uint32_t)});
+  VkSpecializationInfo special{};
+  special.mapEntryCount = static_cast<uint32_t>(entries.size());
+  special.pMapEntries = entries.data();
+  special.dataSize = constants.size() * sizeof(uint32_t);
+  special.pData = constants.data();
+  VkComputePipelineCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
+  info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+  info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+  SHARPI_TRY_ASSIGN(info.stage.module, module(shader));
+  info.stage.pName = "main";
+  info.stage.pSpecializationInfo = &special;
+  info.layout = layout_;
+  VkPipeline made = VK_NULL_HANDLE;
+  SHARPI_TRY(driver_.check(driver_.f().vkCreateComputePipelines(driver_.device(), VK_NULL_HANDLE, 1,
+                                                                &info, nullptr, &made),
+                           shader_name(shader)));
+  made_.emplace(key, made);
+  return made;
+}
+
+}  // namespace sharpi::vulkan

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Compute pipelines of one device, made when they are first asked for: a shader with its constants.
+// All have one layout, which is nothing but push constants: kernels get addresses.
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "vulkan/functions.h"
+
+namespace sharpi::vulkan {
+
+class Driver;
+
+/// One for each file of shaders/, in the order of their names.
+enum class Shader : uint32_t {
+#define SHARPI_SHADER(name) name,
+#include "vulkan/shaders.inc"
+#undef SHARPI_SHADER
+  kCount
+};
+const char* shader_name(Shader shader);
+
+inline constexpr uint32_t kPushBytes = 128;
+
+class Pipelines {
+ public:
+  explicit Pipelines(const Driver& driver) : driver_(driver) {}
+  Pipelines(const Pipelines&) = delete;
+  Pipelines& operator=(const Pipelines&) = delete;
+  Status create();
+  VkPipelineLayout layout() const { return layout_; }
+  /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
+  Result<VkPipeline> get(Shader shader, const std::vector<uint32_t>& constants) const;
+
+ private:
+  Result<VkShaderModule> module(Shader shader) const;
+  const Driver& driver_;
+  VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  mutable std::mutex mutex_;
+  mutable VkShaderModule modules_[static_cast<size_t>(Shader::kCount)] = {};
+  mutable std::map<std::pair<Shader, std::vector<uint32_t>>, VkPipeline> made_;
+};
+
+}  // namespace sharpi::vulkan

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// What every shader begins with: memory by address, workgroups by number, sums over a workgroup.
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#extension GL_EXT_shader_16bit_storage : require
+#extension GL_EXT_shader_8bit_storage : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+
+layout(local_size_x_id = 0) in;
+
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer F32 { float v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer U32 { uint v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer I32 { int v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer U64 { uint64_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 2) buffer U16 { uint16_t v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 1) buffer U8 { uint8_t v[]; };
+
+// The number of a workgroup: dispatches fold more than 65535 into two directions.
+uint item() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
+uint me() { return gl_LocalInvocationID.x; }
+uint threads() { return gl_WorkGroupSize.x; }
+
+uint byte_at(uint64_t a, uint i) { return uint(U8(a).v[i]); }
+int sbyte_at(uint64_t a, uint i) { return int(byte_at(a, i) << 24) >> 24; }
+float bf16_at(uint64_t a, uint i) { return uintBitsToFloat(uint(U16(a).v[i]) << 16); }
+float half_of(uint bits) { return unpackHalf2x16(bits).x; }
+// Two bytes at any address.
+float half_bytes(uint64_t a, uint i) { return half_of(byte_at(a, i) | byte_at(a, i + 1) << 8); }
+
+// Up to 64 subgroups; results are the same in every thread. Between two calls there is a barrier.
+shared float reduced[64];
+float sum_all(float x) {
+  x = subgroupAdd(x);
+  if (gl_NumSubgroups == 1) return x;
+  barrier();
+  if (subgroupElect()) reduced[gl_SubgroupID] = x;
+  barrier();
+  float all = 0.0;
+  for (uint i = 0; i < gl_NumSubgroups; ++i) all += reduced[i];
+  return all;
+}
+float max_all(float x) {
+  x = subgroupMax(x);
+  if (gl_NumSubgroups == 1) return x;
+  barrier();
+  if (subgroupElect()) reduced[gl_SubgroupID] = x;
+  barrier();
+  float all = reduced[0];
+  for (uint i = 1; i < gl_NumSubgroups; ++i) all = max(all, reduced[i]);
+  return all;
+}
+
+float sigmoid(float x) { return 1.0 / (1.0 + exp(-x)); }
+float silu(float x) { return x * sigmoid(x); }
+float tanh_of(float x) {
+  const float e = exp(-2.0 * abs(x));
+  const float y = (1.0 - e) / (1.0 + e);
+  return x < 0.0 ? -y : y;
+}
+float gelu(float x) {
+  return 0.5 * x * (1.0 + tanh_of(0.7978845608 * (x + 0.044715 * x * x * x)));
+}

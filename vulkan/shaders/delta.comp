@@ -1,0 +1,110 @@
+#version 460
+// SPDX-License-Identifier: MIT
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "memory.glsl"
+// Gated delta net (arXiv 2412.06464): convolution, recurrence and output gate of a value head, row
+// by row. A workgroup has a value head of a sequence, a thread every n-th value channel, whose row
+// of the state it keeps. REPLAY: rows of an earlier pass, to the working state, without outputs.
+layout(constant_id = 1) const uint REPLAY = 0;
+layout(constant_id = 2) const uint DIM = 128;
+layout(constant_id = 3) const uint TAPS = 4;
+layout(push_constant) uniform P {
+  uint64_t sequences, qkv, z, alpha, beta, parameters, y;  // parameters: see below
+  uint n_sequences, n_k_heads, n_v_heads, state_offset, conv_offset, plane_qkv, plane_alpha,
+      plane_beta;
+  float eps;
+} p;
+// Addresses of the layer's convolution, dt bias, a and norm weights, [4].
+shared float q[DIM], k[DIM], head[DIM];
+float raw(uint64_t tail, uint64_t x, uint conv_dim, int t, uint c) {
+  return t < 0 ? F32(tail).v[uint(t + int(TAPS) - 1) * conv_dim + c]
+               : F32(x + uint64_t(t) * conv_dim * 4).v[c];
+}
+float convolved(uint64_t tail, uint64_t x, uint conv_dim, int t, uint c) {
+  F32 taps = F32(U64(p.parameters).v[0]);
+  float sum = 0.0;
+  for (int i = 0; i < int(TAPS); ++i)
+    sum += taps.v[c * TAPS + i] * raw(tail, x, conv_dim, t + i - int(TAPS) + 1, c);
+  return silu(sum);
+}
+// log(1 + e^x), to the last bits where e^x is small.
+float softplus(float x) {
+  if (x > 20.0) return x;
+  const float e = exp(x), sum = 1.0 + e;
+  return sum == 1.0 ? e : log(sum) * (e / (sum - 1.0));
+}
+void main() {
+  const uint s = item() / p.n_v_heads, h = item() % p.n_v_heads;
+  if (s >= p.n_sequences) return;
+  const Sequence seq = Sequences(p.sequences).v[s];
+  if (seq.state_in == 0) return;
+  const uint n_rows = REPLAY != 0 ? seq.n_pending : seq.n_rows;
+  if (n_rows == 0) return;
+  const uint key = p.n_k_heads * DIM, conv_dim = 2 * key + p.n_v_heads * DIM;
+  const bool drafted = REPLAY == 0 && (seq.flags & kDrafted) != 0,
+             replayed = REPLAY == 0 && seq.n_pending != 0;
+  const uint64_t in_state = replayed ? seq.state_out : seq.state_in;
+  const uint64_t tail = in_state + p.conv_offset;
+  const uint64_t first = REPLAY != 0 ? 0 : seq.first_row;
+  const uint64_t x = REPLAY != 0 ? seq.kept + uint64_t(p.plane_qkv) * seq.kept_rows * 4
+                                 : p.qkv + first * conv_dim * 4;
+  const uint64_t alphas = REPLAY != 0 ? seq.kept + uint64_t(p.plane_alpha) * seq.kept_rows * 4
+                                      : p.alpha + first * p.n_v_heads * 4;
+  const uint64_t betas = REPLAY != 0 ? seq.kept + uint64_t(p.plane_beta) * seq.kept_rows * 4
+                                     : p.beta + first * p.n_v_heads * 4;
+  const float dt = F32(U64(p.parameters).v[1]).v[h], a = F32(U64(p.parameters).v[2]).v[h];
+  const uint kh = h % p.n_k_heads;
+  const uint64_t state_at = p.state_offset + uint64_t(h) * DIM * DIM * 4;
+  for (uint base = 0; base < DIM; base += threads()) {
+    const uint j = base + me();
+    const bool mine = j < DIM;
+    float state[DIM];
+    F32 from = F32(in_state + state_at + uint64_t(j) * DIM * 4);
+    if (mine) for (uint i = 0; i < DIM; ++i) state[i] = from.v[i];
+    for (uint t = 0; t < n_rows; ++t) {
+      float qq = 0.0, kk = 0.0;
+      barrier();
+      for (uint i = me(); i < DIM; i += threads()) {
+        q[i] = convolved(tail, x, conv_dim, int(t), kh * DIM + i);
+        k[i] = convolved(tail, x, conv_dim, int(t), key + kh * DIM + i);
+        qq += q[i] * q[i];
+        kk += k[i] * k[i];
+      }
+      const float fq = 1.0 / (max(sqrt(sum_all(qq)), p.eps) * sqrt(float(DIM)));
+      const float fk = 1.0 / max(sqrt(sum_all(kk)), p.eps);
+      barrier();
+      const float decay = exp(a * softplus(F32(alphas).v[t * p.n_v_heads + h] + dt));
+      const float beta = sigmoid(F32(betas).v[t * p.n_v_heads + h]);
+      if (mine) {
+        float sk = 0.0;
+        for (uint i = 0; i < DIM; ++i) sk += state[i] * k[i];
+        const float v = convolved(tail, x, conv_dim, int(t), 2 * key + h * DIM + j);
+        const float d = beta * (v - decay * sk * fk) * fk;
+        float o = 0.0;
+        for (uint i = 0; i < DIM; ++i) {
+          state[i] = decay * state[i] + d * k[i];
+          o += state[i] * q[i];
+        }
+        if (REPLAY == 0) F32(p.y + ((first + t) * p.n_v_heads + h) * DIM * 4).v[j] = o * fq;
+      }
+    }
+    if (mine && !drafted) {
+      F32 to = F32(seq.state_out + state_at + uint64_t(j) * DIM * 4);
+      for (uint i = 0; i < DIM; ++i) to.v[i] = state[i];
+    }
+  }
+  if (REPLAY != 0) return;
+  memoryBarrierBuffer();
+  barrier();
+  F32 weight = F32(U64(p.parameters).v[3]);
+  for (uint t = 0; t < n_rows; ++t) {
+    const uint64_t at = ((first + t) * p.n_v_heads + h) * DIM * 4;
+    F32 y = F32(p.y + at), z = F32(p.z + at);
+    float sum = 0.0;
+    for (uint i = me(); i < DIM; i += threads()) sum += y.v[i] * y.v[i];
+    const float f = 1.0 / sqrt(sum_all(sum) / float(DIM) + p.eps);
+    for (uint i = me(); i < DIM; i += threads())
+      y.v[i] = y.v[i] * f * weight.v[i] * silu(z.v[i]);
+  }
+}

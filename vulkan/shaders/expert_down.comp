@@ -1,0 +1,36 @@
+#version 460
+// SPDX-License-Identifier: MIT
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "weights.glsl"
+// y[r][i] (+)= the shares' sum of down row i of the row's experts . h[r][j]. A workgroup has an
+// output.
+layout(constant_id = 1) const int TYPE = 0;
+layout(push_constant) uniform P {
+  uint64_t down, stride, ids, table, shares, h, y;
+  uint n_in, n_out, n_used, row_bytes, n_rows, adds;
+} p;
+void main() {
+  const uint i = item(), r = gl_WorkGroupID.z;
+  if (i >= p.n_out || r >= p.n_rows) return;
+  float all = 0.0, w[32];
+  for (uint j = 0; j < p.n_used; ++j) {
+    int e = I32(p.ids).v[r * p.n_used + j];
+    if (e >= 0 && p.table != 0) e = I32(p.table).v[e];
+    if (e < 0) continue;
+    const uint64_t row = p.down + uint64_t(e) * p.stride + uint64_t(i) * p.row_bytes;
+    float one = 0.0;
+    for (uint run = me(); run < (p.n_in + 31) / 32; run += threads()) {
+      read_weights(TYPE, row, run, p.n_in, w);
+      F32 h = F32(p.h + ((uint64_t(r) * p.n_used + j) * p.n_in + run * 32) * 4);
+      float sum = 0.0;
+      for (uint d = 0; d < min(32, p.n_in - run * 32); ++d) sum += w[d] * h.v[d];
+      one += sum;
+    }
+    all += F32(p.shares).v[r * p.n_used + j] * one;
+  }
+  all = sum_all(all);
+  if (me() != 0) return;
+  F32 y = F32(p.y + (uint64_t(r) * p.n_out + i) * 4);
+  y.v[0] = (p.adds != 0 ? y.v[0] : 0.0) + all;
+}

@@ -1,0 +1,50 @@
+#version 460
+// SPDX-License-Identifier: MIT
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "weights.glsl"
+// y[r][j] = W[j] . x[r] and what EPILOGUE says (device/epilogue.h). A workgroup has an output and
+// ROWS rows, a thread every n-th run of 32 elements.
+layout(constant_id = 1) const int TYPE = 0;
+layout(constant_id = 2) const int TYPE_UP = 0;
+layout(constant_id = 3) const int EPILOGUE = 0;
+layout(constant_id = 4) const int ROWS = 1;
+layout(push_constant) uniform P {
+  uint64_t w, up, x, y, scales;
+  uint n_in, n_out, n_rows, row_bytes, up_row_bytes;
+} p;
+void main() {
+  const uint j = item(), first = gl_WorkGroupID.z * ROWS;
+  if (j >= p.n_out) return;
+  const bool gates = EPILOGUE >= 2;
+  float sums[ROWS], ups[ROWS], w[32];
+  for (int r = 0; r < ROWS; ++r) sums[r] = ups[r] = 0.0;
+  for (uint run = me(); run < (p.n_in + 31) / 32; run += threads()) {
+    const uint n = min(32, p.n_in - run * 32);
+    read_weights(TYPE, p.w + uint64_t(j) * p.row_bytes, run, p.n_in, w);
+    for (int r = 0; r < ROWS; ++r) {
+      F32 x = F32(p.x + (uint64_t(min(first + r, p.n_rows - 1)) * p.n_in + run * 32) * 4);
+      float sum = 0.0;
+      for (uint i = 0; i < n; ++i) sum += w[i] * x.v[i];
+      sums[r] += sum;
+    }
+    if (!gates) continue;
+    read_weights(TYPE_UP, p.up + uint64_t(j) * p.up_row_bytes, run, p.n_in, w);
+    for (int r = 0; r < ROWS; ++r) {
+      F32 x = F32(p.x + (uint64_t(min(first + r, p.n_rows - 1)) * p.n_in + run * 32) * 4);
+      float sum = 0.0;
+      for (uint i = 0; i < n; ++i) sum += w[i] * x.v[i];
+      ups[r] += sum;
+    }
+  }
+  for (int r = 0; r < ROWS; ++r) {
+    const float got = sum_all(sums[r]), up = gates ? sum_all(ups[r]) : 0.0;
+    if (me() != 0 || first + r >= p.n_rows) continue;
+    F32 y = F32(p.y + (uint64_t(first + r) * p.n_out + j) * 4);
+    const float scale = p.scales == 0 ? 1.0 : F32(p.scales).v[first + r];
+    if (EPILOGUE == 0) y.v[0] = scale * got;
+    if (EPILOGUE == 1) y.v[0] += scale * got;
+    if (EPILOGUE == 2) y.v[0] = silu(got) * up;
+    if (EPILOGUE == 3) y.v[0] = gelu(got) * up;
+  }
+}

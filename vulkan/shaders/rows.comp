@@ -1,0 +1,75 @@
+#version 460
+// SPDX-License-Identifier: MIT
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "memory.glsl"
+// One head of a row, of queries, keys or values (WHICH), from its projection to where attention or
+// store.comp read it: bias, norm, RoPE, the session's captured queries, rotation. A workgroup has a
+// head of a row.
+layout(constant_id = 1) const uint WHICH = 0;     // 0 queries, 1 keys, 2 values
+layout(constant_id = 2) const uint NORM = 0;      // 0 none, 1 per head, 2 of the whole vector
+layout(constant_id = 3) const uint NEIGHBOURS = 0;
+layout(constant_id = 4) const uint ROTATED = 0;   // elements that are rotated together
+layout(push_constant) uniform P {
+  uint64_t rows, sequences, from, to, bias, weight, cos, sin;
+  uint n_rows, n_heads, dim, from_stride, head_stride, n_half;
+  float eps;
+  uint query_low, query_high;  // first float of the layer's captured queries for one row; ~0: none
+} p;
+shared float head[512];
+#include "rotation.glsl"
+float value(uint64_t from, uint h, uint i) {
+  float x = F32(from).v[h * p.head_stride + i];
+  if (p.bias != 0) x += F32(p.bias).v[h * p.dim + i];
+  return x;
+}
+void capture(uint r, uint h) {
+  if (WHICH != 0 || p.query_high == 0xFFFFFFFFu) return;
+  const BatchRow row = Rows(p.rows).v[r];
+  const Sequence s = Sequences(p.sequences).v[row.sequence];
+  if (s.queries == 0) return;
+  const uint64_t offset = uint64_t(p.query_high) << 32 | p.query_low;
+  const uint i = (s.flags & kQueryRing) != 0 ? uint(row.position % s.query_rows) : row.index;
+  F32 to = F32(s.queries + (offset * s.query_rows + uint64_t(i) * p.n_heads * p.dim) * 4);
+  for (uint d = me(); d < p.dim; d += threads()) to.v[h * p.dim + d] = head[d];
+}
+void main() {
+  const uint r = item() / p.n_heads, h = item() % p.n_heads;
+  if (r >= p.n_rows || Rows(p.rows).v[r].sequence == kNoSequence) return;
+  const uint64_t from = p.from + uint64_t(r) * p.from_stride * 4;
+  float sum = 0.0;
+  if (NORM == 2) {
+    for (uint i = me(); i < p.n_heads * p.dim; i += threads()) {
+      const float x = value(from, i / p.dim, i % p.dim);
+      sum += x * x;
+    }
+  } else if (NORM == 1) {
+    for (uint i = me(); i < p.dim; i += threads()) {
+      const float x = value(from, h, i);
+      sum += x * x;
+    }
+  }
+  const uint n = NORM == 2 ? p.n_heads * p.dim : p.dim;
+  const float f = NORM == 0 ? 1.0 : 1.0 / sqrt(sum_all(sum) / float(n) + p.eps);
+  for (uint i = me(); i < p.dim; i += threads()) {
+    float x = value(from, h, i) * f;
+    if (p.weight != 0) x *= F32(p.weight).v[NORM == 2 ? h * p.dim + i : i];
+    head[i] = x;
+  }
+  barrier();
+  if (WHICH != 2) {
+    for (uint j = me(); j < p.n_half; j += threads()) {
+      const float c = F32(p.cos).v[r * p.n_half + j], s = F32(p.sin).v[r * p.n_half + j];
+      const uint a = NEIGHBOURS != 0 ? 2 * j : j, b = NEIGHBOURS != 0 ? 2 * j + 1 : j + p.n_half;
+      const float x = head[a], y = head[b];
+      head[a] = x * c - y * s;
+      head[b] = x * s + y * c;
+    }
+    barrier();
+  }
+  capture(r, h);
+  barrier();
+  rotate_head(p.dim, ROTATED);
+  F32 to = F32(p.to + (uint64_t(r) * p.n_heads + h) * p.dim * 4);
+  for (uint i = me(); i < p.dim; i += threads()) to.v[i] = head[i];
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include "vulkan/support.h"
+
+namespace sharpi::vulkan {
+namespace {
+
+// Room that shaders have in shared memory and registers.
+constexpr uint32_t kMostHead = 512, kMostExperts = 1024, kMostUsed = 64, kMostDelta = 256,
+                   kMostTaps = 8;
+
+Status too_many(uint32_t layer, const char* what, uint32_t has, uint32_t most) {
+  return Status::error(Code::kUnsupported, "layer %u has %s %u; the Vulkan tier takes at most %u",
+                       layer, what, has, most);
+}
+
+Status check_attention(uint32_t layer, const AttentionSpec& a) {
+  if (a.head_dim > kMostHead) return too_many(layer, "heads of", a.head_dim, kMostHead);
+  if (a.n_heads % a.n_kv_heads == 0) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "layer %u has %u query heads over %u KV heads; the Vulkan tier takes whole "
+                       "groups",
+                       layer, a.n_heads, a.n_kv_heads);
+}
+
+Status check_layer(uint32_t i, const LayerSpec& l) {
+  if (l.mixer == MixerKind::kAttention) SHARPI_TRY(check_attention(i, l.attention));
+  if (l.mixer == MixerKind::kGatedDeltaNet) {
+    if (l.delta.head_dim > kMostDelta)
+      return too_many(i, "delta net heads of", l.delta.head_dim, kMostDelta);
+    if (l.delta.conv_kernel > kMostTaps)
+      return too_many(i, "convolution taps", l.delta.conv_kernel, kMostTaps);
+  }
+  if (l.ffn.kind != FfnKind::kMoe) return Status::ok();
+  if (l.ffn.n_experts > kMostExperts) return too_many(i, "experts", l.ffn.n_experts, kMostExperts);
+  if (l.ffn.n_used > kMostUsed) return too_many(i, "experts a row", l.ffn.n_used, kMostUsed);
+  return Status::ok();
+}
+
+}  // namespace
+
+Status check_support(const std::string& device, const ModelSpec& spec,
+                     const Placement& placement) {
+  for (uint32_t i = 0; i < spec.n_layers(); ++i) {
+    SHARPI_TRY(check_layer(i, spec.layers[i]));
+    if (placement.parts_experts(spec, i)) {
+      return Status::error(Code::kUnsupported,
+                           "layer %u: %s cannot have its routed experts elsewhere; the Vulkan tier "
+                           "does not hand rows to the host in the midst of a step",
+                           i, device.c_str());
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::vulkan

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// What the kernels cannot do, by name. Thread rule: pure functions.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+
+namespace sharpi::vulkan {
+
+/// kUnsupported names the layer and what is wrong with it.
+Status check_support(const std::string& device, const ModelSpec& spec, const Placement& placement);
+
+}  // namespace sharpi::vulkan

@@ -33,9 +33,9 @@ void barrier(const DeviceFunctions& f, VkCommandBuffer commands, bool host) {
   b.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT | VK_ACCESS_MEMORY_READ_BIT;
   b.dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
   if (host) b.dstAccessMask |= VK_ACCESS_HOST_READ_BIT;
-  f.vkCmdPipelineBarrier(commands, kWork,
-                         kWork | (host ? VkPipelineStageFlags{VK_PIPELINE_STAGE_HOST_BIT} : 0), 0, 1,
-                         &b, 0, nullptr, 0, nullptr);
+  const VkPipelineStageFlags after =
+      host ? kWork | VkPipelineStageFlags{VK_PIPELINE_STAGE_HOST_BIT} : kWork;
+  f.vkCmdPipelineBarrier(commands, kWork, after, 0, 1, &b, 0, nullptr, 0, nullptr);
 }
 
 Timeline::~Timeline() {
@@ -150,66 +150,89 @@ Status Driver::check(VkResult result, const char* what) const {
                               text.c_str());
 }
 
-Result<Block> Driver::allocate(uint64_t bytes, MemoryKind kind, const char* what) const {
-  using ull = unsigned long long;
+namespace {
+
+using ull = unsigned long long;
+
+Status no_memory(const PhysicalDevice& d, const char* what, uint64_t bytes, VkResult got) {
+  return Status::native_error(Code::kOutOfMemory, got,
+                              "there is no memory for %s: %llu bytes are needed on %s", what,
+                              static_cast<ull>(bytes), d.name.c_str());
+}
+
+uint32_t type_of(const PhysicalDevice& d, MemoryKind kind) {
+  if (kind == MemoryKind::kDevice) return d.device_type;
+  return kind == MemoryKind::kHost ? d.host_type : d.table_type;
+}
+
+}  // namespace
+
+Result<VkBuffer> Driver::create_buffer(uint64_t bytes, const char* what) const {
   if (bytes > physical_.max_allocation) {
     return Status::error(Code::kOutOfMemory,
-                         "there is no memory for %s: %llu bytes are needed at once, and %s gives at "
-                         "most %llu",
+                         "there is no memory for %s: %llu bytes are needed at once, and %s gives "
+                         "at most %llu",
                          what, static_cast<ull>(bytes), physical_.name.c_str(),
                          static_cast<ull>(physical_.max_allocation));
   }
+  VkBufferCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+  info.size = bytes;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  VkBuffer buffer = VK_NULL_HANDLE;
+  SHARPI_TRY(check(f_.vkCreateBuffer(device_, &info, nullptr, &buffer), what));
+  VkMemoryRequirements needs{};
+  f_.vkGetBufferMemoryRequirements(device_, buffer, &needs);
+  if (needs.size == bytes) return buffer;
+  f_.vkDestroyBuffer(device_, buffer, nullptr);
+  return Status::error(Code::kUnsupported, "%s takes %llu bytes for a buffer of %llu",
+                       physical_.name.c_str(), static_cast<ull>(needs.size),
+                       static_cast<ull>(bytes));
+}
+
+/// Binds a new block's memory; the host sees all but kDevice.
+Status Driver::bind(Block* b, MemoryKind kind) const {
+  SHARPI_TRY(check(f_.vkBindBufferMemory(device_, b->buffer, b->memory, 0), "vkBindBufferMemory"));
+  if (kind != MemoryKind::kDevice) {
+    void* data = nullptr;
+    SHARPI_TRY(
+        check(f_.vkMapMemory(device_, b->memory, 0, VK_WHOLE_SIZE, 0, &data), "vkMapMemory"));
+    b->mapped = static_cast<std::byte*>(data);
+  }
+  VkBufferDeviceAddressInfo at{};
+  at.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+  at.buffer = b->buffer;
+  b->address = f_.vkGetBufferDeviceAddress(device_, &at);
+  return Status::ok();
+}
+
+Result<Block> Driver::allocate(uint64_t bytes, MemoryKind kind, const char* what) const {
   Block b;
   b.bytes = bytes;
-  VkBufferCreateInfo buffer{};
-  buffer.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
-  buffer.size = bytes;
-  buffer.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                 VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  SHARPI_TRY(check(f_.vkCreateBuffer(device_, &buffer, nullptr, &b.buffer), what));
-  VkMemoryRequirements needs{};
-  f_.vkGetBufferMemoryRequirements(device_, b.buffer, &needs);
+  SHARPI_TRY_ASSIGN(b.buffer, create_buffer(bytes, what));
   VkMemoryAllocateFlagsInfo flags{};
   flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
   flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
   VkMemoryAllocateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
   info.pNext = &flags;
-  info.allocationSize = needs.size;
-  info.memoryTypeIndex = kind == MemoryKind::kDevice ? physical_.device_type
-                         : kind == MemoryKind::kHost ? physical_.host_type
-                                                     : physical_.table_type;
-  const VkResult got = needs.size != bytes ? VK_ERROR_INITIALIZATION_FAILED
-                                           : f_.vkAllocateMemory(device_, &info, nullptr, &b.memory);
+  info.allocationSize = bytes;
+  info.memoryTypeIndex = type_of(physical_, kind);
+  const VkResult got = f_.vkAllocateMemory(device_, &info, nullptr, &b.memory);
   if (got != VK_SUCCESS) {
     f_.vkDestroyBuffer(device_, b.buffer, nullptr);
-    if (needs.size != bytes) {
-      return Status::error(Code::kUnsupported, "%s takes %llu bytes for a buffer of %llu",
-                           physical_.name.c_str(), static_cast<ull>(needs.size),
-                           static_cast<ull>(bytes));
-    }
-    if (got != VK_ERROR_OUT_OF_DEVICE_MEMORY && got != VK_ERROR_OUT_OF_HOST_MEMORY &&
-        got != VK_ERROR_TOO_MANY_OBJECTS)
-      return check(got, "vkAllocateMemory");
-    return Status::native_error(Code::kOutOfMemory, got,
-                                "there is no memory for %s: %llu bytes are needed on %s", what,
-                                static_cast<ull>(bytes), physical_.name.c_str());
+    const bool none = got == VK_ERROR_OUT_OF_DEVICE_MEMORY || got == VK_ERROR_OUT_OF_HOST_MEMORY ||
+                      got == VK_ERROR_TOO_MANY_OBJECTS;
+    return none ? no_memory(physical_, what, bytes, got) : check(got, "vkAllocateMemory");
   }
-  if (kind != MemoryKind::kHost) allocated_.fetch_add(bytes, std::memory_order_relaxed);
-  Status bound = check(f_.vkBindBufferMemory(device_, b.buffer, b.memory, 0), "vkBindBufferMemory");
-  if (bound.is_ok() && kind != MemoryKind::kDevice) {
-    void* data = nullptr;
-    bound = check(f_.vkMapMemory(device_, b.memory, 0, VK_WHOLE_SIZE, 0, &data), "vkMapMemory");
-    b.mapped = static_cast<std::byte*>(data);
-  }
+  b.counts = kind != MemoryKind::kHost;
+  if (b.counts) allocated_.fetch_add(bytes, std::memory_order_relaxed);
+  Status bound = bind(&b, kind);
   if (!bound.is_ok()) {
     free(b);
     return bound;
   }
-  VkBufferDeviceAddressInfo at{};
-  at.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-  at.buffer = b.buffer;
-  b.address = f_.vkGetBufferDeviceAddress(device_, &at);
   const std::lock_guard<std::mutex> lock(blocks_mutex_);
   if (kind == MemoryKind::kHost) pinned_[reinterpret_cast<uint64_t>(b.mapped)] = b;
   if (kind == MemoryKind::kDevice) blocks_[b.address] = b;
@@ -219,9 +242,9 @@ Result<Block> Driver::allocate(uint64_t bytes, MemoryKind kind, const char* what
 void Driver::free(const Block& block) const noexcept {
   {
     const std::lock_guard<std::mutex> lock(blocks_mutex_);
-    const bool pinned = pinned_.erase(reinterpret_cast<uint64_t>(block.mapped)) != 0;
+    pinned_.erase(reinterpret_cast<uint64_t>(block.mapped));
     blocks_.erase(block.address);
-    if (!pinned) allocated_.fetch_sub(block.bytes, std::memory_order_relaxed);
+    if (block.counts) allocated_.fetch_sub(block.bytes, std::memory_order_relaxed);
   }
   f_.vkDestroyBuffer(device_, block.buffer, nullptr);
   f_.vkFreeMemory(device_, block.memory, nullptr);

@@ -30,6 +30,7 @@ struct Block {
   uint64_t bytes = 0;
   uint64_t address = 0;         // as the device counts
   std::byte* mapped = nullptr;  // where the host sees it, or null
+  bool counts = false;          // as memory of the device
 };
 
 /// Where a byte lies, and how many follow it in the same buffer.
@@ -112,6 +113,8 @@ class Driver {
   Driver() = default;
   Status create(const InstanceFunctions& from);
   Status create_queue_and_pool();
+  Result<VkBuffer> create_buffer(uint64_t bytes, const char* what) const;
+  Status bind(Block* b, MemoryKind kind) const;
 
   PhysicalDevice physical_;
   DeviceFunctions f_;

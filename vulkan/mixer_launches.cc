@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 
@@ -177,7 +178,8 @@ Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) co
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
   const StateLayout::Layer& at = *m.state_layout.find(layer);
   Kernel k{Shader::delta, {replay ? 1u : 0u, d.head_dim, d.conv_kernel}, Args(),
-           uint64_t{n_sequences} * d.n_v_heads, 1, d.head_dim};
+           uint64_t{n_sequences} * d.n_v_heads, 1,
+           std::min(d.head_dim, device.driver().physical().max_invocations)};
   k.args.at(where)
       .at(qkv)
       .at(z)

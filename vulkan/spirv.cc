@@ -5,7 +5,7 @@ namespace sharpi::vulkan {
 namespace {
 
 // The build writes a file for each shader (CMakeLists.txt), a list of words in braces.
-#include "compiled/vulkan_spirv.inc"
+#include "vulkan/compiled/vulkan_spirv.inc"
 
 constexpr Spirv kAll[] = {
 #define SHARPI_SHADER(name) {k_##name, sizeof k_##name},

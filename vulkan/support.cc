@@ -22,7 +22,7 @@ Status check_attention(uint32_t layer, const AttentionSpec& a) {
                        layer, a.n_heads, a.n_kv_heads);
 }
 
-Status check_layer(uint32_t i, const LayerSpec& l) {
+Status check_mixer(uint32_t i, const LayerSpec& l) {
   if (l.mixer == MixerKind::kAttention) SHARPI_TRY(check_attention(i, l.attention));
   if (l.mixer == MixerKind::kGatedDeltaNet) {
     if (l.delta.head_dim > kMostDelta)
@@ -30,6 +30,10 @@ Status check_layer(uint32_t i, const LayerSpec& l) {
     if (l.delta.conv_kernel > kMostTaps)
       return too_many(i, "convolution taps", l.delta.conv_kernel, kMostTaps);
   }
+  return Status::ok();
+}
+
+Status check_ffn(uint32_t i, const LayerSpec& l) {
   if (l.ffn.kind != FfnKind::kMoe) return Status::ok();
   if (l.ffn.n_experts > kMostExperts) return too_many(i, "experts", l.ffn.n_experts, kMostExperts);
   if (l.ffn.n_used > kMostUsed) return too_many(i, "experts a row", l.ffn.n_used, kMostUsed);
@@ -41,7 +45,8 @@ Status check_layer(uint32_t i, const LayerSpec& l) {
 Status check_support(const std::string& device, const ModelSpec& spec,
                      const Placement& placement) {
   for (uint32_t i = 0; i < spec.n_layers(); ++i) {
-    SHARPI_TRY(check_layer(i, spec.layers[i]));
+    if (placement.mixer[i] == DeviceIndex::kHere) SHARPI_TRY(check_mixer(i, spec.layers[i]));
+    if (placement.ffn[i] == DeviceIndex::kHere) SHARPI_TRY(check_ffn(i, spec.layers[i]));
     if (placement.parts_experts(spec, i)) {
       return Status::error(Code::kUnsupported,
                            "layer %u: %s cannot have its routed experts elsewhere; the Vulkan tier "

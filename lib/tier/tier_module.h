@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A GPU tier that is a library of its own beside ours (libsharpi-cuda.so, libsharpi-vulkan.so): what it gives to the
-// core. Such a module has its own copy of the layers below the tiers and meets the core in objects
-// of C++ alone, so both must be built from the same sources of these layers: the text of their
-// interface says so (cmake/SharpiTierInterface.cmake), and the core takes no module of another.
-// Thread rule: constants and pure functions.
+// A GPU tier that is a library of its own beside ours (libsharpi-cuda.so, libsharpi-vulkan.so):
+// what it gives to the core. Such a module has its own copy of the layers below the tiers and meets
+// the core in objects of C++ alone, so both must be built from the same sources of these layers:
+// the text of their interface says so (cmake/SharpiTierInterface.cmake), and the core takes no
+// module of another. Thread rule: constants and pure functions.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// Vulkan devices: how they are listed and chosen, what they refuse, and that bytes arrive wherever
+// they lie: in blocks, across the pages of a range, and in a fork's own pages.
+#include <algorithm>
+
+#include "device/memory.h"
+#include "support/golden.h"
+#include "vulkan/vulkan_tier.h"
+
+namespace sharpi::testing {
+namespace {
+
+using device::DeviceBuffer;
+using device::DeviceRange;
+using device::PinnedBuffer;
+using device::Way;
+
+class VulkanDevices : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SHARPI_NEEDS_VULKAN();
+    std::string why;
+    device_ = vulkan_device(&why);
+    ASSERT_TRUE(device_->open().is_ok());
+    auto queue = device_->create_queue();
+    ASSERT_TRUE(queue.is_ok()) << queue.status().text();
+    queue_ = queue.take();
+  }
+  /// Bytes that tell where they were.
+  static std::vector<std::byte> pattern(uint64_t n, uint32_t seed) {
+    std::vector<std::byte> out(n);
+    for (uint64_t i = 0; i < n; ++i)
+      out[i] = static_cast<std::byte>((i * 31 + i / 4096 + seed) & 255);
+    return out;
+  }
+  void write(std::byte* to, const std::vector<std::byte>& from) const {
+    const Status done = queue_->copy(to, from.data(), from.size(), Way::kToDevice, "a test");
+    ASSERT_TRUE(done.is_ok()) << done.text();
+    ASSERT_TRUE(queue_->wait().is_ok());
+  }
+  std::vector<std::byte> read(const std::byte* from, uint64_t n) const {
+    std::vector<std::byte> out(n);
+    const Status done = queue_->copy(out.data(), from, n, Way::kToHost, "a test");
+    EXPECT_TRUE(done.is_ok()) << done.text();
+    EXPECT_TRUE(queue_->wait().is_ok());
+    return out;
+  }
+  std::shared_ptr<vulkan::Device> device_;
+  std::unique_ptr<device::Queue> queue_;
+};
+
+TEST_F(VulkanDevices, AreListedInOrder) {
+  std::string why;
+  const auto all = vulkan::find_devices(3, &why);
+  ASSERT_FALSE(all.empty());
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i]->index(), 3 + i);
+    EXPECT_FALSE(all[i]->physical().name.empty());
+    EXPECT_EQ(all[i]->physical().id.rfind("vulkan-", 0), 0u);
+    EXPECT_GT(all[i]->free_now(), 0u);
+    if (i != 0) EXPECT_LE(all[i - 1]->physical().kind, all[i]->physical().kind);
+  }
+}
+
+TEST_F(VulkanDevices, OfSoftwareAreTakenOnlyIfNamed) {
+  if (device_->physical().kind != vulkan::DeviceKind::kSoftware)
+    GTEST_SKIP() << "this one is a GPU";
+  const MadeModel file(test::tiny_qwen3());
+  auto engine = InnerEngine::open(file.path(), &host_and_vulkan);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  const auto uses = [&](uint32_t named) {
+    auto plan = engine.value().plan(
+        [&](sharpi_plan_params* p, sharpi_session_params*) { p->device = named; });
+    EXPECT_TRUE(plan.is_ok()) << plan.status().text();
+    return plan.is_ok() &&
+           !plan.value()->model_rows(*engine.value().context->sizers()[1]).empty() &&
+           plan.value()->devices.size() == 2;
+  };
+  EXPECT_FALSE(uses(SHARPI_UNSET));
+  EXPECT_TRUE(uses(1));
+}
+
+TEST_F(VulkanDevices, RefuseABlockThatIsTooLargeWithItsNumbers) {
+  const uint64_t most = device_->physical().max_allocation, before = device_->live_bytes();
+  const auto got = DeviceBuffer::allocate(*device_, most + 1, "a test");
+  ASSERT_FALSE(got.is_ok());
+  EXPECT_EQ(got.status().code(), Code::kOutOfMemory);
+  EXPECT_NE(got.status().text().find(std::to_string(most)), std::string::npos)
+      << got.status().text();
+  EXPECT_EQ(device_->live_bytes(), before);
+}
+
+TEST_F(VulkanDevices, BlocksAreZeroAndKeepWhatIsWritten) {
+  auto block = DeviceBuffer::allocate(*device_, 300001, "a test");
+  ASSERT_TRUE(block.is_ok()) << block.status().text();
+  const std::byte* data = block.value().data();
+  EXPECT_EQ(read(data, 300001), std::vector<std::byte>(300001));
+  for (const uint64_t n : {1ull, 4ull, 65536ull, 65540ull, 200003ull}) {
+    const auto bytes = pattern(n, static_cast<uint32_t>(n));
+    write(block.value().data() + 7, bytes);
+    EXPECT_EQ(read(data + 7, n), bytes) << n << " bytes";
+  }
+}
+
+TEST_F(VulkanDevices, PinnedMemoryIsCopiedInTheQueuesOrder) {
+  auto block = DeviceBuffer::allocate(*device_, 8192, "a test");
+  auto pinned = PinnedBuffer::allocate(*device_, 16384, "a test");
+  ASSERT_TRUE(block.is_ok() && pinned.is_ok());
+  std::byte* host = pinned.value().data();
+  std::fill_n(host, 8192, std::byte{1});
+  std::byte* data = block.value().data();
+  ASSERT_TRUE(queue_->copy(data, host, 8192, Way::kToDevice, "a test").is_ok());
+  ASSERT_TRUE(queue_->clear(data + 4096, 64, "a test").is_ok());
+  ASSERT_TRUE(queue_->copy(data, data + 4096, 64, Way::kWithin, "a test").is_ok());
+  ASSERT_TRUE(queue_->copy(host + 8192, data, 8192, Way::kToHost, "a test").is_ok());
+  ASSERT_TRUE(queue_->wait().is_ok());
+  for (uint32_t i = 0; i < 8192; ++i) {
+    const bool cleared = i < 64 || (i >= 4096 && i < 4160);
+    ASSERT_EQ(host[8192 + i], cleared ? std::byte{0} : std::byte{1}) << i;
+  }
+}
+
+TEST_F(VulkanDevices, RangesGrowAcrossPagesAndForksGetTheirOwn) {
+  const uint64_t granule = device_->granule_bytes(16 << 20), before = device_->live_bytes();
+  {
+    auto made = DeviceRange::reserve(*device_, 16 << 20, "a test");
+    auto forked = DeviceRange::reserve(*device_, 16 << 20, "a test");
+    ASSERT_TRUE(made.is_ok() && forked.is_ok());
+    DeviceRange a = made.take(), b = forked.take();
+    ASSERT_TRUE(a.commit(3 * granule - 5).is_ok());
+    EXPECT_EQ(device_->live_bytes() - before, 3 * granule);
+    const auto bytes = pattern(granule + 1000, 5);
+    write(a.data() + granule - 301, bytes);
+    EXPECT_EQ(read(a.data() + granule - 301, bytes.size()), bytes);
+    ASSERT_TRUE(a.make_shared(3 * granule, [](uint64_t) {}).is_ok());
+    ASSERT_TRUE(b.share_from(a, 3 * granule).is_ok());
+    EXPECT_EQ(device_->live_bytes() - before, 3 * granule);
+    ASSERT_TRUE(b.own(granule, 3 * granule).is_ok());
+    const auto other = pattern(500, 77);
+    write(b.data() + granule, other);
+    EXPECT_EQ(read(b.data() + granule, other.size()), other);
+    EXPECT_EQ(read(a.data() + granule - 301, bytes.size()), bytes)
+        << "the fork wrote into its source";
+    EXPECT_EQ(read(b.data() + granule - 301, 301),
+              std::vector<std::byte>(bytes.begin(), bytes.begin() + 301));
+  }
+  EXPECT_EQ(device_->live_bytes(), before);
+}
+
+}  // namespace
+}  // namespace sharpi::testing

@@ -116,10 +116,13 @@ Status PassLaunches::attend() const {
                         .u(kv.v_offset)
                         .u(a.q.n_out)
                         .f(a.scale);
+  const uint32_t rows =
+      n() == 1 ? 1 : std::clamp(kAttentionFloats / kv.head_dim, 1u, kAttentionRows);
   return run(Shader::attention,
              {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
-              kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u},
-             args, uint64_t{n()} * a.n_heads);
+              kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u, rows,
+              kv.head_dim},
+             args, uint64_t{(n() + rows - 1) / rows} * a.n_heads);
 }
 
 Status PassLaunches::keep_ring() const {

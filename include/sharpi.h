@@ -158,6 +158,7 @@ typedef struct sharpi_context sharpi_context;
 typedef struct sharpi_plan sharpi_plan;
 typedef struct sharpi_model sharpi_model;
 typedef struct sharpi_session sharpi_session;
+typedef struct sharpi_embedder sharpi_embedder;
 
 /** A count that the caller leaves to the environment, then to the library. */
 #define SHARPI_UNSET 0xFFFFFFFFu
@@ -190,6 +191,7 @@ typedef int32_t (*sharpi_progress_fn)(void *user_data, uint32_t phase, uint64_t 
                                                     (copies, a tier, a draft model) is counted anew. */
 #define SHARPI_PHASE_PREFILL 2u                /**< Tokens read. */
 #define SHARPI_PHASE_COMPACT 3u                /**< Layers scored. */
+#define SHARPI_PHASE_EMBED   4u                /**< Tokens of texts read. */
 /** @} */
 
 /** @defgroup context Context
@@ -784,7 +786,8 @@ typedef struct sharpi_model_summary {
   uint32_t stream_rows;                        /**< Rows of a call from which weights stream to the GPU, as
                                                     given or as measured; UNSET = never. In a plan 0 =
                                                     will be measured. */
-  uint32_t reserved;
+  uint32_t is_encoder;                         /**< Reads whole texts and has no sessions:
+                                                    sharpi_embedder_create(). 0 for text alone. */
   char tokenizer[32];                          /**< "gpt2 qwen2": the file's tokenizer and its pre-tokenizer;
                                                     empty = none that this library knows. */
 } sharpi_model_summary;
@@ -1684,6 +1687,144 @@ SHARPI_API sharpi_status sharpi_session_compact(sharpi_session *session, const s
 SHARPI_API sharpi_status sharpi_session_kept(const sharpi_session *session, uint32_t layer, uint32_t kv_head,
                                              uint32_t *out, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup embed Embeddings and reranking
+ *  Vectors of texts, and scores of pairs of texts, from models that are made for that and from any chat model.
+ *
+ *  An *encoder* (bert, nomic-bert, gemma-embedding) reads a text in one pass, in which every token sees all of
+ *  it, and keeps no KV rows: its plan prices *embedders* where that of a chat model prices sessions (n_sessions
+ *  of them), n_ctx is the longest text, and a chunk is at least as long. It has no logits, so
+ *  sharpi_session_create() is UNSUPPORTED. An embedder of any other model reads texts with sessions of its own,
+ *  which cost what sessions cost and come back empty from every call.
+ *  @{ */
+/** What becomes of the rows of a text, one for each token. */
+typedef uint32_t sharpi_pooling;
+#define SHARPI_POOLING_AUTO 0u                 /**< What the file says; refused where it says nothing, for a
+                                                    vector pooled otherwise than the model was trained for is
+                                                    only noise. */
+#define SHARPI_POOLING_NONE 1u                 /**< All rows. */
+#define SHARPI_POOLING_MEAN 2u                 /**< Their mean. */
+#define SHARPI_POOLING_CLS  3u                 /**< The first one. */
+#define SHARPI_POOLING_LAST 4u                 /**< The last one. */
+#define SHARPI_POOLING_RANK 5u                 /**< A score instead of a vector, by sharpi_rerank(): what files of
+                                                    rerankers say. No call takes it. */
+
+typedef struct sharpi_embedder_params {
+  uint32_t struct_size;
+  uint32_t n_ctx;                              /**< Longest text in tokens; default UNSET = the plan's n_ctx. */
+  uint32_t n_parallel;                         /**< Sessions that read texts side by side, 1 to the plan's
+                                                    max_batch; default 1. Encoders have none: they read as
+                                                    many texts at once as a chunk has rows for (at most 64). */
+  uint32_t reserved;
+} sharpi_embedder_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_embedder_params_init(sharpi_embedder_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Takes all memory that embedding takes, from the plan's budgets, as sessions do.
+ *  @param params null = defaults.
+ *  @return SHARPI_OK; INVALID_ARGUMENT, DOES_NOT_FIT, OUT_OF_MEMORY, UNSUPPORTED (the head is on a GPU, from
+ *  which hidden rows do not come back), STATE (a model opened for its text). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_embedder_create(const sharpi_model *model, const sharpi_embedder_params *params,
+                                                sharpi_embedder **out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the reference; null is allowed. @thread any. @since 1.0 */
+SHARPI_API void sharpi_embedder_destroy(sharpi_embedder *embedder) SHARPI_NOEXCEPT;
+/** What such an embedder would hold, row by row, and whether the budgets hold it: nothing is taken.
+ *  @param row_size sizeof(sharpi_memory_row) at the caller. @return SHARPI_OK; BUFFER_TOO_SMALL, and as
+ *  sharpi_embedder_create(). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_embedder_price(const sharpi_model *model, const sharpi_embedder_params *params,
+                                               sharpi_memory_row *rows, uint32_t row_size, uint32_t cap,
+                                               uint32_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_embedder_summary {
+  uint32_t struct_size;
+  uint32_t n_ctx;                              /**< Longest text in tokens. */
+  uint32_t n_parallel;                         /**< Texts of one pass at most. */
+  uint32_t n_embd;                             /**< Elements of a pooled vector. */
+  uint32_t n_row;                              /**< Elements of a row with ::SHARPI_POOLING_NONE. */
+  sharpi_pooling pooling;                      /**< What the file says; AUTO = it says nothing. */
+  uint32_t is_encoder;                         /**< Texts are read in one pass, without KV rows. */
+  uint32_t can_rank;                           /**< sharpi_rerank() has a score for its texts. */
+  uint64_t held_bytes;
+  uint64_t n_tokens;                           /**< Read so far, by calls that ended well. */
+  double seconds;                              /**< What that took. */
+} sharpi_embedder_summary;
+/** @return SHARPI_OK; BUSY. @thread any while no call computes on it. @since 1.0 */
+SHARPI_API sharpi_status sharpi_embedder_info(const sharpi_embedder *embedder, sharpi_embedder_summary *out,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** A text as token ids, special tokens included, as sharpi_tokenize() with ADD_SPECIAL gives them. */
+typedef struct sharpi_text_tokens {
+  const int32_t *tokens;
+  uint32_t n_tokens;                           /**< 1 to n_ctx. */
+  uint32_t n_first;                            /**< Of a pair of texts: how many belong to the first; those behind
+                                                    have the second token type, in models that have types.
+                                                    0 = all. */
+} sharpi_text_tokens;
+
+typedef struct sharpi_embed_params {
+  uint32_t struct_size;
+  sharpi_pooling pooling;                      /**< Default AUTO. */
+  uint32_t n_dims;                             /**< The first so many elements of each vector, which models trained
+                                                    for that (Matryoshka, arXiv 2205.13147) need not be told
+                                                    beforehand; default 0 = all. */
+  uint32_t normalize;                          /**< 1 (default) = vectors have length 1, after n_dims. Rows of NONE
+                                                    are left as they are whatever it says. */
+  sharpi_progress_fn progress;                 /**< ::SHARPI_PHASE_EMBED: tokens read; default null. */
+  void *user_data;
+} sharpi_embed_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_embed_params_init(sharpi_embed_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Vectors of texts of any lengths. Texts share passes without padding, and the vector of one does not depend on
+ *  the others beyond what `deterministic` of the plan says.
+ *  @param text_size sizeof(sharpi_text_tokens) at the caller. @param params null = defaults.
+ *  @param out cap floats: a vector of n_dims elements for each text, one behind the other; with NONE a row for
+ *  each token of each text. *out_n = floats.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (an empty text, one longer than n_ctx, an id outside the vocabulary,
+ *  n_dims: the sentence says which text), UNSUPPORTED (AUTO, but the file says no pooling, or is a reranker),
+ *  BUFFER_TOO_SMALL, CANCELLED, DEVICE, BUSY. Whatever fails leaves `out` undefined and the embedder as it was.
+ *  @thread one per embedder. @since 1.0 */
+SHARPI_API sharpi_status sharpi_embed(sharpi_embedder *embedder, const sharpi_text_tokens *texts,
+                                      uint32_t text_size, uint32_t n_texts, const sharpi_embed_params *params,
+                                      float *out, uint64_t cap, uint64_t *out_n, sharpi_error *err) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_rerank_params {
+  uint32_t struct_size;
+  uint32_t normalize;                          /**< 1 (default) = the score as a probability, 0 to 1; 0 = as the head
+                                                    gives it (a logit; the difference of two where it has a
+                                                    label for yes and one for no). Both order alike. */
+  sharpi_progress_fn progress;                 /**< ::SHARPI_PHASE_EMBED; default null. */
+  void *user_data;
+} sharpi_rerank_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_rerank_params_init(sharpi_rerank_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** How well the second text of each pair answers the first, as sharpi_rank_tokenize() has made the pairs: by the
+ *  score head of the file, or, of chat models without one, by the logits of "yes" and "no" behind the prompt
+ *  (as Qwen3-Reranker is asked). @param out n_texts scores.
+ *  @return as sharpi_embed(); UNSUPPORTED (an encoder without a score head; a vocabulary without single tokens
+ *  "yes" and "no"). @thread one per embedder. @since 1.0 */
+SHARPI_API sharpi_status sharpi_rerank(sharpi_embedder *embedder, const sharpi_text_tokens *texts,
+                                       uint32_t text_size, uint32_t n_texts, const sharpi_rerank_params *params,
+                                       float *out, sharpi_error *err) SHARPI_NOEXCEPT;
+/** A query and a document as one text for sharpi_rerank(). Encoders: both with the special tokens between and
+ *  around that the file's tokenizer puts there. Others: the file's template "rerank" with {query} and {document}
+ *  filled in (and {instruction}, where it has that), or Qwen3-Reranker's where the vocabulary is ChatML's.
+ *  Control tokens come from the template alone.
+ *  @param instruction NUL-terminated: the task, for prompts that have a place for it; null = the usual one of
+ *  web search; refused where there is no place. @param out_n_first nullable: tokens of the first text.
+ *  @return SHARPI_OK; BUFFER_TOO_SMALL, UNSUPPORTED (no tokenizer, or no form of a pair is known for the model).
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_rank_tokenize(const sharpi_model *model, const char *query, size_t query_len,
+                                              const char *document, size_t document_len, const char *instruction,
+                                              int32_t *out, uint32_t cap, uint32_t *out_n, uint32_t *out_n_first,
+                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** Stops the call that computes on this embedder, as sharpi_session_cancel() does on a session.
+ *  @thread any, also a signal handler. @since 1.0 */
+SHARPI_API void sharpi_embedder_cancel(sharpi_embedder *embedder) SHARPI_NOEXCEPT;
+/** Takes back a cancel that no call has answered yet. @thread any, also a signal handler. @since 1.0 */
+SHARPI_API void sharpi_embedder_resume(sharpi_embedder *embedder) SHARPI_NOEXCEPT;
 /** @} */
 
 #ifdef __cplusplus

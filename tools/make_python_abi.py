@@ -60,6 +60,7 @@ ENUMS = {
     "sharpi_chat_kind": ("ChatKind", "SHARPI_CHAT_", "IntEnum"),
     "sharpi_part": ("Part", "SHARPI_PART_", "IntEnum"),
     "sharpi_layer_budget": ("LayerBudget", "SHARPI_LAYER_BUDGET_", "IntEnum"),
+    "sharpi_pooling": ("Pooling", "SHARPI_POOLING_", "IntEnum"),
     "drafters": ("Drafters", "SHARPI_DRAFT_", "IntFlag"),
     "kv_full": ("KVFullReason", "SHARPI_KV_FULL_", "IntEnum"),
     "token": ("TokenAttributes", "SHARPI_TOKEN_", "IntFlag"),
@@ -81,6 +82,7 @@ ENUM_DOCS = {
     "ChatKind": "Where a model's chat format comes from.",
     "Part": "Of a generated text.",
     "LayerBudget": "How a compaction's budget is shared among the layers.",
+    "Pooling": "What becomes of the rows of a text, one for each token.",
     "Drafters": "Who drafts tokens in Session.step(); 0: only the host, by Session.verify().",
     "KVFullReason": "The native code of a KVFull exception.",
     "TokenAttributes": "What a token is; none: ordinary text.",
@@ -97,11 +99,13 @@ RECORDS = {
     "sharpi_expert_stats": "ExpertStats",
     "sharpi_session_summary": "SessionSummary",
     "sharpi_compact_report": "CompactReport",
+    "sharpi_embedder_summary": "EmbedderSummary",
 }
 # Of the structs that the header leaves to their functions to explain.
 RECORD_DOCS = {
     "SessionSummary": "What a session holds and has done.",
     "CompactReport": "What a compaction kept and gave back.",
+    "EmbedderSummary": "What an embedder reads, gives and holds.",
 }
 OPTIONS = {
     "sharpi_session_params": "SessionOptions",
@@ -113,7 +117,7 @@ OPTIONS = {
 # Numbers that are 0 or 1.
 FLAGS = {
     "per_session", "transient", "narrowed", "is_hybrid", "has_window", "is_compacted", "has_embedding",
-    "has_head", "deterministic", "lookahead", "per_layer_budgets",
+    "has_head", "is_encoder", "can_rank", "deterministic", "lookahead", "per_layer_budgets",
 }
 # Fields that Python passes in another way, or that a pointer beside them says.
 NO_OPTION = {

@@ -160,7 +160,7 @@ namespace LibSharpi
         public ulong n_parameters, file_bytes, content_id;
         public fixed byte architecture[32];
         public fixed byte name[128];
-        public uint stream_rows, reserved;
+        public uint stream_rows, is_encoder;
         public fixed byte tokenizer[32];
     }
 
@@ -341,6 +341,44 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_embedder_params
+    {
+        public uint struct_size, n_ctx, n_parallel, reserved;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_embedder_summary
+    {
+        public uint struct_size, n_ctx, n_parallel, n_embd, n_row, pooling, is_encoder,
+            can_rank;
+        public ulong held_bytes, n_tokens;
+        public double seconds;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_text_tokens
+    {
+        public int* tokens;
+        public uint n_tokens, n_first;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_embed_params
+    {
+        public uint struct_size, pooling, n_dims, normalize;
+        public IntPtr progress;
+        public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_rerank_params
+    {
+        public uint struct_size, normalize;
+        public IntPtr progress;
+        public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_compact_report
     {
         public uint struct_size, policy, rows_before, rows_after, n_layers, capacity;
@@ -375,7 +413,10 @@ namespace LibSharpi
         public const uint
             SHARPI_KV_AUTO = 0, SHARPI_KV_F32 = 1, SHARPI_KV_BF16 = 2, SHARPI_KV_Q8_0 = 3,
             SHARPI_KV_Q4 = 4, SHARPI_TIER_CPU = 1, SHARPI_TIER_CUDA = 2, SHARPI_PHASE_LOAD = 1,
-            SHARPI_PHASE_PREFILL = 2, SHARPI_PHASE_COMPACT = 3, SHARPI_LOG_ERROR = 1,
+            SHARPI_PHASE_PREFILL = 2, SHARPI_PHASE_COMPACT = 3, SHARPI_PHASE_EMBED = 4,
+            SHARPI_POOLING_AUTO = 0, SHARPI_POOLING_NONE = 1, SHARPI_POOLING_MEAN = 2,
+            SHARPI_POOLING_CLS = 3, SHARPI_POOLING_LAST = 4, SHARPI_POOLING_RANK = 5,
+            SHARPI_LOG_ERROR = 1,
             SHARPI_LOG_WARN = 2, SHARPI_LOG_INFO = 3, SHARPI_LOG_DEBUG = 4,
             SHARPI_CONTEXT_READ_ENV = 1, SHARPI_ISA_AUTO = 0, SHARPI_ISA_SCALAR = 1,
             SHARPI_ISA_AVX2 = 2, SHARPI_ISA_AVX512 = 3, SHARPI_ISA_AMX = 4,
@@ -626,5 +667,32 @@ namespace LibSharpi
         [DllImport(Library)] public static extern int sharpi_session_kept(
             IntPtr session, uint layer, uint kv_head, uint* result, uint cap, uint* out_n,
             sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_embedder_params_init(
+            sharpi_embedder_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_embedder_create(
+            IntPtr model, sharpi_embedder_params* options, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_embedder_destroy(IntPtr embedder);
+        [DllImport(Library)] public static extern int sharpi_embedder_price(
+            IntPtr model, sharpi_embedder_params* options, sharpi_memory_row* rows,
+            uint row_size, uint cap, uint* out_n, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_embedder_info(
+            IntPtr embedder, sharpi_embedder_summary* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_embed_params_init(
+            sharpi_embed_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_embed(
+            IntPtr embedder, sharpi_text_tokens* texts, uint text_size, uint n_texts,
+            sharpi_embed_params* options, float* result, ulong cap, ulong* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_rerank_params_init(
+            sharpi_rerank_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_rerank(
+            IntPtr embedder, sharpi_text_tokens* texts, uint text_size, uint n_texts,
+            sharpi_rerank_params* options, float* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_rank_tokenize(
+            IntPtr model, byte* query, UIntPtr query_len, byte* document, UIntPtr document_len,
+            byte* instruction, int* result, uint cap, uint* out_n, uint* out_n_first,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_embedder_cancel(IntPtr embedder);
+        [DllImport(Library)] public static extern void sharpi_embedder_resume(IntPtr embedder);
     }
 }

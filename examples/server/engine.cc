@@ -58,12 +58,22 @@ sharpi_plan_params plan_template(const Settings& s) {
   return p;
 }
 
-// What the model was trained for, from the file's header alone.
-uint32_t trained_context(sharpi_context* context, const std::string& path) {
+// What an encoder's plan has no use for is not asked of it.
+void leave_out_sessions(sharpi_session_params* session, sharpi_plan_params* plan) {
+  const uint32_t n_ctx = session->n_ctx;
+  sharpi_session_params_init(session, sizeof *session);
+  session->n_ctx = n_ctx;
+  plan->draft_path = nullptr;
+  plan->n_chunk = SHARPI_UNSET;  // a text is read in one pass
+  plan->n_sessions = 1;          // one embedder serves all
+}
+
+// What the model is, from the file's header alone.
+sharpi_model_summary summary_of(sharpi_context* context, const std::string& path) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_session_params session;
   sharpi_session_params_init(&session, sizeof session);
-  session.n_ctx = 64;
+  session.n_ctx = 8;
   sharpi_plan_params params;
   sharpi_plan_params_init(&params, sizeof params);
   params.n_gpu_layers = 0;
@@ -74,7 +84,7 @@ uint32_t trained_context(sharpi_context* context, const std::string& path) {
   sharpi_model_summary info{};
   info.struct_size = sizeof info;
   check(sharpi_plan_model(plan, &info, &err), err);
-  return info.n_ctx_train;
+  return info;
 }
 
 }  // namespace
@@ -102,15 +112,16 @@ Engine::~Engine() = default;
 void Engine::make_plan(const Settings& settings) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_session_params session = session_template(settings);
+  const sharpi_model_summary info = summary_of(context_.get(), settings.model);
   if (settings.context_largest) {
     session.n_ctx = SHARPI_UNSET;
   } else if (settings.context != 0) {
     session.n_ctx = settings.context;
   } else {
-    const uint32_t trained = trained_context(context_.get(), settings.model);
-    session.n_ctx = trained != 0 ? std::min(trained, 8192u) : 8192u;
+    session.n_ctx = info.n_ctx_train != 0 ? std::min(info.n_ctx_train, 8192u) : 8192u;
   }
   sharpi_plan_params params = plan_template(settings);
+  if (info.is_encoder != 0) leave_out_sessions(&session, &params);
   params.session = &session;
   if (!settings.device.empty())
     check(sharpi_device_find(context_.get(), settings.device.c_str(), &params.device, &err), err);

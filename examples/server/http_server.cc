@@ -52,8 +52,10 @@ HttpServer::HttpServer(const Engine& engine, const Settings& settings)
       settings_(settings),
       admission_(settings),
       budget_(settings.request_bytes()),
-      scheduler_(engine, settings, metrics_) {
+      scheduler_(engine, settings, metrics_),
+      embeddings_(engine) {
   add_routes();
+  add_embedding_routes();
   add_session_routes();
   add_page();
   const HttpLimits limits{settings_.connections, settings_.max_body,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "admission.h"
+#include "embeddings.h"
 #include "engine.h"
 #include "fields.h"
 #include "http_listener.h"
@@ -65,6 +66,7 @@ class HttpServer : private HttpHandler {
   void get_at_once(const std::string& path, const HttpResponse& response);
   void post(const std::string& path, const BodyHandler& handler);
   void add_routes();
+  void add_embedding_routes();
   void add_session_routes();
   void add_page();
   HttpResponse preflight(const HttpRequest& request) const;
@@ -82,6 +84,7 @@ class HttpServer : private HttpHandler {
   Metrics metrics_;
   MemoryBudget budget_;
   Scheduler scheduler_;
+  Embeddings embeddings_;
   std::vector<Route> routes_;
   std::unique_ptr<HttpListener> http_;
 };

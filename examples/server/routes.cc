@@ -158,6 +158,19 @@ void HttpServer::add_routes() {
   tells("/v1/detokenize", detokenized);
 }
 
+void HttpServer::add_embedding_routes() {
+  const auto tells = [this](const std::string& path,
+                            void (Embeddings::*tell)(Exchange&, const json&)) {
+    post(path, [this, tell](Exchange& exchange, const JsonDocument& body, const Parts&) {
+      (embeddings_.*tell)(exchange, body.root());
+    });
+  };
+  tells("/v1/embeddings", &Embeddings::embed);
+  // Clients of several services have several names for it.
+  for (const char* path : {"/v1/rerank", "/v1/reranking", "/v2/rerank", "/rerank", "/reranking"})
+    tells(path, &Embeddings::rerank);
+}
+
 void HttpServer::add_session_routes() {
   get("/v1/sharpi/plan", [this](Exchange& exchange, const Parts&) {
     exchange.response = response_of({{"settings", settings_json(settings_)},

@@ -239,7 +239,7 @@ static_assert(offsetof(sharpi_model_summary, content_id) == 64);
 static_assert(offsetof(sharpi_model_summary, architecture) == 72);
 static_assert(offsetof(sharpi_model_summary, name) == 104);
 static_assert(offsetof(sharpi_model_summary, stream_rows) == 232);
-static_assert(offsetof(sharpi_model_summary, reserved) == 236);
+static_assert(offsetof(sharpi_model_summary, is_encoder) == 236);
 static_assert(offsetof(sharpi_model_summary, tokenizer) == 240);
 
 static_assert(sizeof(sharpi_segment_info) == 80);

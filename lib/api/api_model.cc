@@ -26,6 +26,7 @@ void add_tensors(const sharpi::ModelSpec& spec, sharpi_model_summary* out) {
   s.n_mtp_layers = spec.n_mtp_layers;
   s.is_hybrid = spec.is_hybrid() ? 1 : 0;
   s.has_window = spec.has_window() ? 1 : 0;
+  s.is_encoder = spec.is_encoder() ? 1 : 0;
   for (const sharpi::LayerSpec& layer : spec.layers) {
     if (layer.ffn.kind == sharpi::FfnKind::kMoe) {
       s.n_experts = std::max(s.n_experts, layer.ffn.n_experts);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plan/drafter_plan.h"
+#include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
 #include "plan/token_checks.h"
 
@@ -33,6 +34,7 @@ Status check_free(const std::vector<MemoryRow>& rows, const TierSizer& sizer) {
 
 Result<std::shared_ptr<const Plan>> price_session(const Model& model, const SessionShape& shape) {
   const Plan& base = model.plan();
+  SHARPI_TRY(check_has_sessions(*base.spec));
   SHARPI_TRY(check_probe_length(shape.probe.size(), base.model.n_chunk));
   auto plan = std::make_shared<Plan>();
   plan->spec = base.spec;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "cpu/attention_keys.h"
 #include "cpu/attention_select.h"
 #include "cpu/carver.h"
 #include "cpu/ops.h"
@@ -90,15 +91,6 @@ struct Block {
   uint32_t row0 = 0, n_rows = 0;
 };
 
-// Keys are slots in full attention, positions in windowed attention.
-uint64_t keys_end(const AttentionTask& t, uint32_t row) {
-  return (t.window == 0 ? t.n_past : t.pos0) + row + 1;
-}
-uint64_t keys_begin(const AttentionTask& t, uint32_t row) {
-  const uint64_t end = keys_end(t, row);
-  const uint64_t begin = t.window == 0 || end <= t.window ? 0 : end - t.window;
-  return begin > t.first ? begin : t.first;
-}
 uint64_t block_begin(const Block& b) {
   return keys_begin(*b.task, b.row0);
 }
@@ -110,16 +102,6 @@ uint64_t first_span(const Block& b) {
 }
 uint64_t n_spans_of(const Block& b) {
   return div_up(block_end(b), kSpanKeys) - first_span(b);
-}
-
-const KvView& source_of(const AttentionTask& t, uint64_t key, uint64_t* slot) {
-  if (t.window == 0) {
-    *slot = key;
-    return t.kv;
-  }
-  const bool in_chunk = key >= t.pos0;
-  *slot = in_chunk ? key - t.pos0 : key % t.ring_slots;
-  return in_chunk ? t.chunk : t.kv;
 }
 
 void clear(const SoftmaxState& s, uint64_t n, uint32_t padded) {
@@ -193,7 +175,7 @@ void map_tile(const Geometry& g, const Block& b, const Worker& w, uint64_t tile,
   job->v.rows = w.v_rows;
   job->k.dtype = g.k_dtype;
   job->v.dtype = g.v_dtype;
-  if (t.window == 0) {  // a tile of slots is a block of the store
+  if (reads_one_view(t)) {  // a tile of slots is a block of the store
     job->k.pitch = t.kv.k_row_bytes;
     job->v.pitch = t.kv.v_row_bytes;
   }

@@ -38,6 +38,8 @@ struct AttentionTask {
   /// Full attention: row i sees slots [0, n_past + i], all in `kv` (the chunk is already appended).
   /// Windowed: row i has position pos0 + i and sees positions (p - window, p]; position t lies in
   /// `kv` at slot t % ring_slots when t < pos0, and in `chunk` at slot t - pos0 otherwise.
+  /// Not causal: row i sees slots [0, n_rows) of `kv`, in a window those less than it away.
+  bool causal = true;
   KvView kv;
   uint64_t n_past = 0;
   uint64_t first = 0;   // slots (windowed: positions) below are seen by no row

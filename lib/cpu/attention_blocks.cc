@@ -37,6 +37,19 @@ float temperature(const AttentionSpec& a, const Submission& rows, uint64_t r) {
   return static_cast<float>(1.0 + static_cast<double>(a.temperature) * std::log(1.0 + steps));
 }
 
+/// The keys and values of a text of which nothing is stored, where the projections left them.
+KvView text_view(const Pass& p, const AttentionSpec& a, const SequenceRows& q) {
+  const uint64_t kv_dim = uint64_t{a.n_kv_heads} * a.head_dim;
+  KvView v;
+  v.k_row_bytes = v.v_row_bytes = static_cast<uint32_t>(kv_dim * sizeof(float));
+  v.block_stride = uint64_t{kKvBlockSlots} * v.k_row_bytes;
+  v.k = p.ws.get<std::byte>(Buf::kK) + uint64_t{q.first_row} * v.k_row_bytes;
+  v.v = p.ws.get<std::byte>(Buf::kV) + uint64_t{q.first_row} * v.v_row_bytes;
+  v.n_heads = a.n_kv_heads;
+  v.head_dim = a.head_dim;
+  return v;
+}
+
 }  // namespace
 
 AttentionBlocks::AttentionBlocks(const BlockOps& ops)
@@ -90,13 +103,14 @@ void AttentionBlocks::rope_tables(const Pass& p) const {
 void AttentionBlocks::project_qkv(const Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec_.layers[layer];
   const AttentionSpec& a = l.attention;
-  ops_.norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
-  const MatmulInput in = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  if (l.mixer_norm) ops_.norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
+  const MatmulInput in =
+      p.input(l.mixer_norm ? Buf::kNorm : Buf::kX, spec_.n_embd, p.rows.n_rows, Buf::kActE);
   const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
   std::array<MatmulTask, 3> tasks;
   size_t n = 0;
   tasks[n++] = matmul_task(a.q, in, p.ws.get(Buf::kQ), a.q.n_out);
-  if (a.kv_source < 0) {
+  if (a.kv_source < 0 && !a.fused_qkv) {
     tasks[n++] = matmul_task(a.k, in, p.ws.get(Buf::kK), kv);
     if (!a.v_from_k) tasks[n++] = matmul_task(a.v, in, p.ws.get(Buf::kV), kv);
   }
@@ -109,6 +123,7 @@ void AttentionBlocks::project_qkv(const Pass& p, uint32_t layer) const {
 Status AttentionBlocks::attention_rows(const Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec_.layers[layer].attention;
   norm_and_rope(p, layer);
+  if (!a.causal) return Status::ok();
   if (a.window == 0) capture_queries(p, layer);
   return a.kv_source < 0 ? append_rows(p, layer) : Status::ok();
 }
@@ -125,6 +140,10 @@ void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
     float* q = p.ws.get(Buf::kQ) + r * a.q.n_out;
     float* k = p.ws.get(Buf::kK) + r * kv_dim;
     float* v = p.ws.get(Buf::kV) + r * kv_dim;
+    if (a.fused_qkv) {
+      std::memcpy(k, q + q_dim, kv_dim * sizeof(float));
+      std::memcpy(v, q + q_dim + kv_dim, kv_dim * sizeof(float));
+    }
     if (a.q_bias) add_inplace(kernels_, q, f32_weights(a.q_bias), a.q.n_out);
     if (a.k_bias) add_inplace(kernels_, k, f32_weights(a.k_bias), kv_dim);
     if (a.v_bias) add_inplace(kernels_, v, f32_weights(a.v_bias), kv_dim);
@@ -230,7 +249,6 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
   for (uint32_t s = 0; s < n; ++s) {
     const SequenceRows& q = p.rows.sequences[s];
-    const auto* session = static_cast<CpuSession*>(q.session);
     AttentionTask& t = tasks[s];
     t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
     t.q_stride = a.q.n_out;
@@ -239,11 +257,17 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
     t.n_rows = q.n_rows;
     t.n_heads = a.n_heads;
     t.scale = a.scale;
+    t.window = a.window;
     if (a.sinks) t.sinks = f32_weights(a.sinks);
+    if (!a.causal) {
+      t.causal = false;
+      t.kv = text_view(p, a, q);
+      continue;
+    }
+    const auto* session = static_cast<CpuSession*>(q.session);
     t.kv = session->view(source);
     t.n_past = q.ledger->n_slots(layer);
     if (p.rows.no_context) t.first = a.window != 0 ? q.position : t.n_past;
-    t.window = a.window;
     t.pos0 = q.position;
     if (a.window != 0) {
       const KvLayout& layout = session->layout();
@@ -267,13 +291,8 @@ void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
   const MatmulInput in = p.input(Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
   p.product(a.o, in, p.ws.get(Buf::kY), spec_.n_embd);
-  if (a.o_bias) {
-    ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
-      add_inplace(kernels_, p.ws.get(Buf::kY) + r * spec_.n_embd, f32_weights(a.o_bias),
-                  spec_.n_embd);
-    });
-  }
-  ops_.add_residual(p, spec_.layers[layer].mixer_post_norm);
+  const LayerSpec& l = spec_.layers[layer];
+  ops_.add_residual(p, {l.mixer_post_norm, a.o_bias, l.mixer_residual_norm});
 }
 
 }  // namespace sharpi::cpu

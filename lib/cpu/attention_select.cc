@@ -93,9 +93,9 @@ Status check_attention(const AttentionTable& table, std::span<const AttentionTas
                          first.n_heads, n_kv, first.kv.head_dim);
   }
   for (const AttentionTask& t : tasks) {
+    const bool ring = t.window != 0 && t.causal;
     if (t.n_heads != first.n_heads || !same_layout(t.kv, first.kv) ||
-        (t.window != 0 && !same_layout(t.chunk, t.kv)) ||
-        (t.window != 0 && t.pos0 != 0 && t.ring_slots == 0)) {
+        (ring && !same_layout(t.chunk, t.kv)) || (ring && t.pos0 != 0 && t.ring_slots == 0)) {
       return Status::error(Code::kInternal, "the attention tasks of one call differ in layout");
     }
   }

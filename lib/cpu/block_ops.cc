@@ -12,15 +12,23 @@ void BlockOps::norm_rows(const Pass& p, const float* x, const TensorRef& w, floa
   });
 }
 
-void BlockOps::add_residual(const Pass& p, const TensorRef& post_norm) const {
+void BlockOps::layer_norm_row(const LayerNormSpec& norm, float* row) const {
+  if (!norm) return;
+  layer_norm(kernels(), row, f32_weights(norm.weight), f32_weights(norm.bias), spec_.rms_eps,
+             spec_.n_embd, row);
+}
+
+void BlockOps::add_residual(const Pass& p, const Residual& how) const {
   const uint64_t e = spec_.n_embd;
   float* x = p.ws.get(Buf::kX);
   float* y = p.ws.get(Buf::kY);
   each_row(p.rows.n_rows, [&](uint64_t r) {
-    if (post_norm) {
-      rms_norm(kernels(), y + r * e, f32_weights(post_norm), spec_.rms_eps, e, y + r * e);
+    if (how.bias) add_inplace(kernels(), y + r * e, f32_weights(how.bias), e);
+    if (how.post_norm) {
+      rms_norm(kernels(), y + r * e, f32_weights(how.post_norm), spec_.rms_eps, e, y + r * e);
     }
     add_inplace(kernels(), x + r * e, y + r * e, e);
+    layer_norm_row(how.norm, x + r * e);
   });
 }
 

@@ -30,10 +30,17 @@ class BlockOps {
       for (uint64_t r = b; r < e; ++r) body(r);
     });
   }
+  /// A row of n_embd under a layer norm, which may be absent.
+  void layer_norm_row(const LayerNormSpec& norm, float* row) const;
   /// y = norm(x), rows of n_embd.
   void norm_rows(const Pass& p, const float* x, const TensorRef& w, float* y) const;
-  /// x += post_norm(y), row by row; post_norm may be absent.
-  void add_residual(const Pass& p, const TensorRef& post_norm) const;
+  /// What a block's output y goes through on its way to the residual stream; all may be absent.
+  struct Residual {
+    TensorRef post_norm = {}, bias = {};
+    LayerNormSpec norm = {};
+  };
+  /// x = norm(x + post_norm(y + bias)), row by row.
+  void add_residual(const Pass& p, const Residual& how) const;
   /// out = act(gate) * up, rows of `width` that lie stride_in apart; `out`, whose rows follow each
   /// other, may be `gate`.
   void activate(const FfnSpec& f, const float* gate, const float* up, uint64_t stride_in,

@@ -33,6 +33,7 @@ class CpuBackend final : public Backend, public TierSizer {
   std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model,
                                       const SessionShape& session) const override {
+    if (spec.is_encoder()) return {};  // its embedders are the engine's
     std::vector<MemoryRow> rows = CpuSession::plan_rows(spec, placement, model, session);
     const uint32_t queries = score_queries(session);
     if (queries == 0) return rows;

@@ -38,6 +38,10 @@ class CpuModel final : public TierModel {
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     return forward_.run(segment, rows, static_cast<CpuWorkspace&>(workspace));
   }
+  Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,
+                 Workspace& workspace) const override {
+    return forward_.product(w, x, n_rows, y, static_cast<CpuWorkspace&>(workspace));
+  }
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const override {
     return scorer_.score(session, request, scratch, out);

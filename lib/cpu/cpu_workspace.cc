@@ -29,7 +29,7 @@ void take32(uint32_t* most, uint32_t value) {
 
 void add_attention(Widths* w, const AttentionSpec& a) {
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
-  take(&w->q, a.output_gate ? 2 * q : q);
+  take(&w->q, a.output_gate ? 2 * q : a.fused_qkv ? a.q.n_out : q);
   take(&w->gate, a.output_gate ? q : 0);
   take(&w->kv, uint64_t{a.n_kv_heads} * a.head_dim);
   take(&w->mix, q);
@@ -66,6 +66,7 @@ void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {
 Widths measure(const ModelSpec& spec, const Placement& placement) {
   Widths w;
   if (spec.pair) take(&w.wide_in, 2 * uint64_t{spec.n_embd});
+  for (const TensorRef& t : spec.pooled.projections) take(&w.wide_in, t.n_in);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (placement.mixer[l] == DeviceIndex::kHost) {
@@ -146,9 +147,10 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.chunk_slot_bytes = kv.chunk_slot_bytes;
   out.chunk_blocks = static_cast<uint32_t>(div_up(rows, kKvBlockSlots)) + model.max_batch;
   out.add(Buf::kKvChunk, out.chunk_blocks * kKvBlockSlots * out.chunk_slot_bytes);
-  out.add_floats(Buf::kLogits, placement.head == DeviceIndex::kHost && model.max_batch > 1
-                                   ? uint64_t{model.head_rows()} * spec.n_vocab
-                                   : 0);
+  out.add_floats(Buf::kLogits,
+                 placement.head == DeviceIndex::kHost && spec.output && model.max_batch > 1
+                     ? uint64_t{model.head_rows()} * spec.n_vocab
+                     : 0);
   const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
   out.add(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
   out.add(Buf::kActWide,

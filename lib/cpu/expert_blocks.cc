@@ -82,7 +82,7 @@ void ExpertBlocks::run(Pass& p, uint32_t layer) const {
   if (l.ffn.beside_dense()) {
     ops_.norm_rows(p, p.ws.get(Buf::kY), l.ffn.expert_post_norm, p.ws.get(Buf::kMoeSum));
   } else {
-    ops_.add_residual(p, l.ffn_post_norm);
+    ops_.add_residual(p, {l.ffn_post_norm});
   }
 }
 

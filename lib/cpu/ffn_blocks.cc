@@ -15,11 +15,11 @@ Status FfnBlocks::run(const Op& op, Pass& p) const {
   switch (op.kind) {
     case OpKind::kFfnIn:
       norm_ffn(p, l);
-      gate_up(p, f, f.gate, f.up, f.d_ff);
+      f.gate ? gate_up(p, f, f.gate, f.up, f.d_ff) : up_alone(p, f);
       break;
     case OpKind::kFfnOut:
       down(p, f.down, f.d_ff);
-      ops_.add_residual(p, l.ffn_post_norm);
+      ops_.add_residual(p, {l.ffn_post_norm, f.down_bias, l.ffn_residual_norm});
       break;
     case OpKind::kRoute:
       route(p, l);
@@ -41,8 +41,8 @@ Status FfnBlocks::run(const Op& op, Pass& p) const {
 }
 
 void FfnBlocks::norm_ffn(Pass& p, const LayerSpec& l) const {
-  ops_.norm_rows(p, p.ws.get(Buf::kX), l.ffn_norm, p.ws.get(Buf::kNorm));
-  p.normed = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  if (l.ffn_norm) ops_.norm_rows(p, p.ws.get(Buf::kX), l.ffn_norm, p.ws.get(Buf::kNorm));
+  p.normed = p.input(l.ffn_norm ? Buf::kNorm : Buf::kX, spec_.n_embd, p.rows.n_rows, Buf::kActE);
 }
 
 void FfnBlocks::gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
@@ -54,6 +54,14 @@ void FfnBlocks::gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, 
                                            matmul_task(up, in, u, width)};
   p.matmul().run(tasks);
   ops_.activate(f, g, u, width, width, p.rows.n_rows, g);
+}
+
+void FfnBlocks::up_alone(const Pass& p, const FfnSpec& f) const {
+  float* u = p.ws.get(Buf::kFfnGate);
+  const uint64_t width = f.d_ff;
+  p.product(f.up, p.normed, u, width);
+  ops_.each_row(p.rows.n_rows,
+                [&](uint64_t r) { gelu(kernels_, u + r * width, f32_weights(f.up_bias), width); });
 }
 
 void FfnBlocks::down(const Pass& p, const TensorRef& down, uint64_t width) const {
@@ -106,7 +114,7 @@ void FfnBlocks::dense_path(Pass& p, const LayerSpec& l) const {
   float* y = p.ws.get(Buf::kY);
   ops_.norm_rows(p, y, f.shared_post_norm, y);
   add_inplace(kernels_, y, p.ws.get(Buf::kMoeSum), uint64_t{p.rows.n_rows} * spec_.n_embd);
-  ops_.add_residual(p, l.ffn_post_norm);
+  ops_.add_residual(p, {l.ffn_post_norm});
 }
 
 void FfnBlocks::shared_expert(const Pass& p, const FfnSpec& f) const {
@@ -143,7 +151,7 @@ void FfnBlocks::per_layer_injection(const Pass& p, uint32_t layer) const {
   });
   const MatmulInput h = p.input(Buf::kPleTmp, width, p.rows.n_rows, Buf::kActWide);
   p.product(l.ple_proj, h, p.ws.get(Buf::kY), spec_.n_embd);
-  ops_.add_residual(p, l.ple_post_norm);
+  ops_.add_residual(p, {l.ple_post_norm});
 }
 
 }  // namespace sharpi::cpu

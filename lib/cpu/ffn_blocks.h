@@ -19,6 +19,7 @@ class FfnBlocks {
   void norm_ffn(Pass& p, const LayerSpec& l) const;
   void gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
                uint64_t width) const;
+  void up_alone(const Pass& p, const FfnSpec& f) const;
   void down(const Pass& p, const TensorRef& down, uint64_t width) const;
   void norm_router(Pass& p, const LayerSpec& l) const;
   void route(Pass& p, const LayerSpec& l) const;

@@ -100,6 +100,41 @@ void Forward::embed(const Pass& p, Buf to) const {
   float* x = p.ws.get(to);
   ops_.each_row(p.rows.n_rows,
                 [&](uint64_t r) { embed_token(spec_, p.rows.tokens[r], x + r * spec_.n_embd); });
+  if (spec_.embd_norm || spec_.position_embd || spec_.token_types) add_places(p, x);
+}
+
+/// Positions and token types of the texts' rows, and the norm of the sum.
+void Forward::add_places(const Pass& p, float* x) const {
+  const uint64_t e = spec_.n_embd;
+  for (const SequenceRows& q : p.rows.sequences) {
+    ops_.each_row(q.n_rows, [&](uint64_t i) {
+      float* row = x + (q.first_row + i) * e;
+      float* table = p.ws.get(Buf::kY) + (q.first_row + i) * e;
+      if (spec_.position_embd) {
+        table_row(spec_.position_embd, q.position + i, table);
+        add_inplace(kernels_, row, table, e);
+      }
+      if (spec_.token_types) {
+        const bool second = q.n_first != 0 && i >= q.n_first && spec_.token_types.n_out > 1;
+        table_row(spec_.token_types, second ? 1 : 0, table);
+        add_inplace(kernels_, row, table, e);
+      }
+      ops_.layer_norm_row(spec_.embd_norm, row);
+    });
+  }
+}
+
+Status Forward::product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,
+                        CpuWorkspace& ws) const {
+  MatmulInput in;
+  in.x = x;
+  in.stride = in.n_in = w.n_in;
+  in.n_rows = n_rows;
+  in.prepared = ws.get<std::byte>(w.n_in == spec_.n_embd ? Buf::kActE : Buf::kActWide);
+  ws.matmul().prepare(in);
+  const MatmulTask t = matmul_task(w, in, y, w.n_out, /*force_f32=*/true);
+  ws.matmul().run({&t, 1});
+  return Status::ok();
 }
 
 /// From the hidden rows that came in and the tokens behind them.
@@ -155,7 +190,9 @@ void Forward::keep_hidden(const Pass& p) const {
   for (const SequenceRows& q : p.rows.sequences) {
     if (q.hidden == nullptr) continue;
     const float* x = p.ws.get(Buf::kX) + (q.first_row + q.first_hidden_row) * e;
-    for (uint64_t r = 0; r < q.n_rows - q.first_hidden_row; ++r) {
+    const uint64_t n_rows = q.n_rows - q.first_hidden_row;
+    if (!spec_.output_norm) std::memcpy(q.hidden, x, n_rows * e * sizeof(float));
+    for (uint64_t r = 0; spec_.output_norm && r < n_rows; ++r) {
       rms_norm(kernels_, x + r * e, f32_weights(spec_.output_norm), spec_.rms_eps, e,
                q.hidden + r * e);
     }

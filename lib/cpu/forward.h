@@ -20,6 +20,9 @@ class Forward {
   Forward& operator=(const Forward&) = delete;
   /// TierModel::run().
   Status run(const Segment& segment, const Submission& rows, CpuWorkspace& ws) const;
+  /// TierModel::product().
+  Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,
+                 CpuWorkspace& ws) const;
   const ExpertBlocks& experts() const { return experts_; }
   const StateReplay& replay() const { return delta_; }
 
@@ -27,6 +30,7 @@ class Forward {
   Status run_program(const Segment& segment, Pass& p) const;
   Status run_op(const Op& op, Pass& p) const;
   void embed(const Pass& p, Buf to) const;
+  void add_places(const Pass& p, float* x) const;
   void embed_pairs(const Pass& p) const;
   void embed_per_layer(const Pass& p, Buf embedded) const;
   void keep_hidden(const Pass& p) const;

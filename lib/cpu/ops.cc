@@ -14,6 +14,11 @@ void rms_norm(const KernelSet& kernels, const float* x, const float* w, float ep
   kernels.ops.rms_norm(x, w, eps, n, y);
 }
 
+void layer_norm(const KernelSet& kernels, const float* x, const float* w, const float* b, float eps,
+                uint64_t n, float* y) {
+  kernels.ops.layer_norm(x, w, b, eps, n, y);
+}
+
 void rms_norm_heads(const KernelSet& kernels, float* x, const float* w, float eps, uint32_t n_heads,
                     uint32_t head_dim) {
   const OpsTable& ops = kernels.ops;
@@ -95,7 +100,13 @@ void activate(const KernelSet& kernels, Activation activation, const float* gate
       return geglu(kernels, gate, up, n, y);
     case Activation::kSwigluClamped:
       return swiglu_clamped(kernels, gate, up, n, y);
+    case Activation::kGeluErf:
+      break;  // gelu(): it has no gate
   }
+}
+
+void gelu(const KernelSet& kernels, float* y, const float* bias, uint64_t n) {
+  kernels.ops.gelu(y, bias, n);
 }
 void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate, uint64_t n) {
   kernels.ops.sigmoid_gate(y, gate, n);

@@ -16,6 +16,9 @@ namespace sharpi::cpu {
 /// y = x / sqrt(mean(x^2) + eps) * w; w may be null (all ones); y may be x.
 void rms_norm(const KernelSet& kernels, const float* x, const float* w, float eps, uint64_t n,
               float* y);
+/// y = (x - mean) / sqrt(variance + eps) * w + b; b may be null; y may be x.
+void layer_norm(const KernelSet& kernels, const float* x, const float* w, const float* b, float eps,
+                uint64_t n, float* y);
 /// RMS norm of each of n_heads slices of head_dim elements with one shared weight (nullable).
 void rms_norm_heads(const KernelSet& kernels, float* x, const float* w, float eps, uint32_t n_heads,
                     uint32_t head_dim);
@@ -41,6 +44,8 @@ void swiglu_clamped(const KernelSet& kernels, const float* gate, const float* up
 /// What an FFN does with its two products: y = act(gate) * up; y may be gate.
 void activate(const KernelSet& kernels, Activation activation, const float* gate, const float* up,
               uint64_t n, float* y);
+/// y = gelu(y + bias), with the error function; bias may be null.
+void gelu(const KernelSet& kernels, float* y, const float* bias, uint64_t n);
 void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate,
                   uint64_t n);  // y *= sigmoid(gate)
 void silu_gate(const KernelSet& kernels, float* y, const float* gate,

@@ -10,6 +10,8 @@ namespace sharpi::cpu {
 
 struct OpsTable {
   void (*rms_norm)(const float* x, const float* w, float eps, uint64_t n, float* y);
+  void (*layer_norm)(const float* x, const float* w, const float* b, float eps, uint64_t n,
+                     float* y);
   void (*rope_halves)(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
                       const float* cos, const float* sin);
   void (*rope_neighbours)(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
@@ -20,6 +22,7 @@ struct OpsTable {
   void (*swiglu)(const float* gate, const float* up, uint64_t n, float* y);
   void (*geglu)(const float* gate, const float* up, uint64_t n, float* y);
   void (*swiglu_clamped)(const float* gate, const float* up, uint64_t n, float* y);
+  void (*gelu)(float* y, const float* bias, uint64_t n);
   void (*sigmoid_gate)(float* y, const float* gate, uint64_t n);
   void (*silu_gate)(float* y, const float* gate, uint64_t n);
   void (*softcap)(float* y, float cap, uint64_t n);

@@ -12,6 +12,11 @@ Status refuse(uint32_t layer, const char* what) {
 }  // namespace
 
 Status check_parts(const ModelSpec& spec, const Placement& placement) {
+  if (spec.is_encoder()) {
+    return Status::error(Code::kUnsupported,
+                         "%s is an encoder, which the GPU does not compute yet; the CPU does",
+                         spec.architecture.c_str());
+  }
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     const FfnSpec& f = layer.ffn;

@@ -23,6 +23,7 @@ Epilogue gated(const FfnSpec& f) {
       return Epilogue::kSwiGlu;
     case Activation::kGeluTanh:
       return Epilogue::kGeGlu;
+    case Activation::kGeluErf:
     case Activation::kSwigluClamped:
       break;  // no GPU tier takes it: check_parts()
   }

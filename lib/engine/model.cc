@@ -284,22 +284,32 @@ Status Model::check_may_compute() {
   return Status::error(Code::kBusy, "a callback of a call that computes cannot compute itself");
 }
 
+struct Model::SlotLease {
+  const Model* model;
+  CallSlot* slot;
+  explicit SlotLease(const Model* of) : model(of), slot(of->acquire()) { computes = true; }
+  ~SlotLease() {
+    computes = false;
+    model->release(slot);
+  }
+  SlotLease(const SlotLease&) = delete;
+  SlotLease& operator=(const SlotLease&) = delete;
+};
+
+Status Model::product(const TensorRef& w, const float* x, uint32_t n_rows, float* y) const {
+  SHARPI_TRY(check_may_compute());
+  const SlotLease lease(this);
+  const size_t t = tier_index(plan_->placement.head);
+  return tiers_[t]->product(w, x, n_rows, y, *lease.slot->workspaces[t]);
+}
+
 Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
   if (rows.sequences.size() > kMaxBatch) {
     return Status::error(Code::kInternal, "a call cannot read %zu sequences at once",
                          rows.sequences.size());
   }
   SHARPI_TRY(check_may_compute());
-  struct SlotLease {
-    const Model* model;
-    CallSlot* slot;
-    SlotLease(const Model* of, CallSlot* taken) : model(of), slot(taken) { computes = true; }
-    ~SlotLease() {
-      computes = false;
-      model->release(slot);
-    }
-  };
-  const SlotLease lease(this, acquire());
+  const SlotLease lease(this);
   const bool alike = std::all_of(tier_sessions.begin(), tier_sessions.end(),
                                  [&](const auto& s) { return same_formats(s, tier_sessions[0]); });
   return alike ? run_route(rows, tier_sessions, *lease.slot)
@@ -344,7 +354,7 @@ Status Model::run_route(const Submission& rows, TierSessions tier_sessions, Call
     const size_t t = tier_index(segment.device);
     for (size_t s = 0; s < rows.sequences.size(); ++s) {
       sequences[s] = rows.sequences[s];
-      sequences[s].session = tier_sessions[s][t];
+      if (!tier_sessions.empty()) sequences[s].session = tier_sessions[s][t];
     }
     Submission here = rows;
     here.sequences = {sequences.data(), rows.sequences.size()};

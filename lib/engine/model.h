@@ -80,8 +80,13 @@ class Model {
   /// take turns.
   Status run(const Submission& rows,
              std::span<const std::span<TierSession* const>> tier_sessions) const;
+  /// The same for texts of an encoder, whose sequences have no sessions.
+  Status run_texts(const Submission& rows) const { return run(rows, {}); }
+  /// TierModel::product() of the head's tier; waits for a workspace.
+  Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y) const;
 
  private:
+  struct SlotLease;
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
   Result<std::shared_ptr<const Plan>> place_weights(const Plan& plan, const LoadProgress& progress);

@@ -9,6 +9,7 @@
 #include "engine/session_save.h"
 #include "engine/session_state.h"
 #include "plan/drafter_plan.h"
+#include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
 #include "plan/token_checks.h"
 
@@ -49,14 +50,21 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
 Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model,
                                                  SessionShape shape, const HeldBytes* share) {
   const Plan& plan = model->plan();
+  SHARPI_TRY(check_has_sessions(*plan.spec));
   SHARPI_TRY(check_probe_length(shape.probe.size(), plan.model.n_chunk));
-  std::vector<MemoryRow> wanted = tier_rows(*model, shape);
-  SHARPI_TRY(check_within(plan.rows, wanted));
-  const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
-  wanted.insert(wanted.end(), own.begin(), own.end());
+  SHARPI_TRY(check_within(plan.rows, tier_rows(*model, shape)));
+  const std::vector<MemoryRow> wanted = price(*model, shape);
   auto state = std::make_unique<SessionState>(std::move(model), std::move(shape));
   SHARPI_TRY(state->create(share == nullptr ? HeldBytes::of(wanted) : *share));
   return std::unique_ptr<Session>(new Session(std::move(state)));
+}
+
+std::vector<MemoryRow> Session::price(const Model& model, const SessionShape& shape) {
+  std::vector<MemoryRow> rows = tier_rows(model, shape);
+  const Plan& plan = model.plan();
+  const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
+  rows.insert(rows.end(), own.begin(), own.end());
+  return rows;
 }
 
 const Model& Session::model() const {

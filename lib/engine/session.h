@@ -35,6 +35,8 @@ class Session {
   static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
                                                  SessionShape shape,
                                                  const HeldBytes* share = nullptr);
+  /// What create() takes.
+  static std::vector<MemoryRow> price(const Model& model, const SessionShape& shape);
   ~Session();
   const Model& model() const;
 
@@ -94,6 +96,7 @@ class Session {
 
  private:
   friend class SessionBatch;
+  friend class SessionReader;
   explicit Session(std::unique_ptr<SessionState> state);
 
   std::unique_ptr<SessionState> state_;

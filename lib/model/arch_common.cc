@@ -36,12 +36,14 @@ Status read_block_count(SpecBuilder& b, uint32_t* n_blocks) {
 
 }  // namespace
 
-Status load_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk, bool may_tie) {
+namespace {
+
+/// Keys, and the embedding table. `epsilon`: the key of the norms'.
+Status load_table(SpecBuilder& b, ModelSpec& spec, const char* epsilon, TrunkKeys* trunk) {
   SHARPI_TRY(read_block_count(b, &trunk->n_blocks));
   SHARPI_TRY_ASSIGN(spec.n_ctx_train, b.require_uint("context_length", Range{1, limits::kContext}));
   SHARPI_TRY_ASSIGN(spec.n_embd, b.require_uint("embedding_length", Range{1, limits::kEmbd}));
-  SHARPI_TRY_ASSIGN(const double eps,
-                    b.require_float("attention.layer_norm_rms_epsilon", 1e-30, 1.0));
+  SHARPI_TRY_ASSIGN(const double eps, b.require_float(epsilon, 1e-30, 1.0));
   spec.rms_eps = static_cast<float>(eps);
   const Range heads{0, limits::kHeads};
   SHARPI_TRY_ASSIGN(trunk->n_heads, b.per_block("attention.head_count", trunk->n_blocks, heads));
@@ -56,8 +58,19 @@ Status load_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk, bool may_ti
                          trunk->vocab.origin, trunk->vocab.n, limits::kVocab);
   }
   spec.n_vocab = static_cast<uint32_t>(trunk->vocab.n);
+  return b.load({{&spec.token_embd, "token_embd.weight", WeightKind::kComputable, trunk->embd,
+                  trunk->vocab}});
+}
+
+}  // namespace
+
+Status load_encoder_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk) {
+  return load_table(b, spec, "attention.layer_norm_epsilon", trunk);
+}
+
+Status load_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk, bool may_tie) {
+  SHARPI_TRY(load_table(b, spec, "attention.layer_norm_rms_epsilon", trunk));
   SHARPI_TRY(b.load({
-      {&spec.token_embd, "token_embd.weight", WeightKind::kComputable, trunk->embd, trunk->vocab},
       {&spec.output_norm, "output_norm.weight", WeightKind::kF32, trunk->embd},
       {&spec.output,
        "output.weight",
@@ -269,6 +282,14 @@ Status refuse_other_values(const SpecBuilder& b, std::initializer_list<NeutralKe
                          b.full_key(k.key).c_str(), value, b.arch().c_str());
   }
   return Status::ok();
+}
+
+Status check_causal(const SpecBuilder& b, bool causal) {
+  const std::string key = b.full_key("attention.causal");
+  SHARPI_TRY_ASSIGN(const std::optional<bool> said, b.file().get_bool(key));
+  if (said.value_or(causal) == causal) return Status::ok();
+  return Status::error(Code::kUnsupported, "%s = %s is not supported for %s", key.c_str(),
+                       *said ? "true" : "false", b.arch().c_str());
 }
 
 Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,

@@ -20,6 +20,9 @@ struct TrunkKeys {
 /// `may_tie` the output matrix must exist.
 Status load_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk, bool may_tie);
 
+/// The same of an encoder: no head and no final norm, whose epsilon is that of layer norms.
+Status load_encoder_trunk(SpecBuilder& b, ModelSpec& spec, TrunkKeys* trunk);
+
 /// The number of attention heads of one block is usable: not 0, and a multiple of the KV heads.
 Status check_heads(const SpecBuilder& b, const TrunkKeys& trunk, uint32_t block);
 
@@ -54,6 +57,9 @@ struct NeutralKey {
 /// Refuses the file if one of `keys` is there with another value than the neutral one: results
 /// would be wrong in silence.
 Status refuse_other_values(const SpecBuilder& b, std::initializer_list<NeutralKey> keys);
+
+/// Refuses the file if attention.causal says otherwise.
+Status check_causal(const SpecBuilder& b, bool causal);
 
 /// The geometry of one block's attention, with scale 1/sqrt(head_dim) and full causal mask; the
 /// tensors are left to the caller.

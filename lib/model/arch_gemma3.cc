@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gemma 3, text (270M to 27B): five sliding-window layers to a global one, each kind with its own
-// rope, per-head QK norms, norms before and after both halves of a layer, GeGLU, a tied head.
+// rope, per-head QK norms, norms before and after both halves of a layer, GeGLU, a tied head. And
+// EmbeddingGemma, the same trunk whose tokens see each other on both sides.
 #include <cmath>
 
 #include "model/arch_common.h"
@@ -21,6 +22,7 @@ struct Keys {
   uint32_t window = 0, head_dim = 0;
   RopeSpec rope, rope_swa;
   float scale = 0.0f;
+  bool causal = true;
 };
 
 /// An array of flags, or a period: the last block of each is global.
@@ -76,23 +78,49 @@ Status load_layer(SpecBuilder& b, const Keys& k, uint32_t block, LayerSpec* laye
                     attention_geometry(b, k.trunk, block, k.head_dim, swa ? k.rope_swa : k.rope));
   a.scale = k.scale;
   a.window = swa ? k.window : 0;
+  a.causal = k.causal;
   a.qk_norm = QkNorm::kPerHead;
   SHARPI_TRY(load_attention_tensors(b, k.trunk, block, &a));
   SHARPI_TRY(load_dense_ffn(b, k.trunk, block, k.d_ff[block], Activation::kGeluTanh, &layer->ffn));
   return load_sandwich_norms(b, k.trunk, block, layer);
 }
 
-}  // namespace
-
-Status load_gemma3(SpecBuilder& b, ModelSpec& spec) {
-  SHARPI_TRY(refuse_experts(b, "dense models are"));
-  SHARPI_TRY(refuse_other_values(b, {{"attn_logit_softcapping", 0}, {"attention.causal", 1}}));
-  Keys keys;
-  SHARPI_TRY(read_keys(b, spec, &keys));
+Status load_layers(SpecBuilder& b, const Keys& keys, ModelSpec& spec) {
   spec.layers.resize(keys.trunk.n_blocks);
   for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) {
     SHARPI_TRY(load_layer(b, keys, i, &spec.layers[i]));
   }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status load_gemma3(SpecBuilder& b, ModelSpec& spec) {
+  SHARPI_TRY(refuse_experts(b, "dense models are"));
+  SHARPI_TRY(refuse_other_values(b, {{"attn_logit_softcapping", 0}}));
+  SHARPI_TRY(check_causal(b, true));
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, &keys));
+  return load_layers(b, keys, spec);
+}
+
+Status load_gemma_embedding(SpecBuilder& b, ModelSpec& spec) {
+  SHARPI_TRY(refuse_experts(b, "dense models are"));
+  SHARPI_TRY(refuse_other_values(b, {{"attn_logit_softcapping", 0}}));
+  SHARPI_TRY(check_causal(b, false));
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, &keys));
+  keys.causal = false;
+  // A window is as wide as the key says, half of it on each side, the token itself besides.
+  if (keys.window != 0) keys.window = keys.window / 2 + 1;
+  SHARPI_TRY(load_layers(b, keys, spec));
+  if (!spec.tied_output) {
+    return Status::error(Code::kUnsupported,
+                         "tensor \"output.weight\" is not supported for %s, which has no logits",
+                         b.arch().c_str());
+  }
+  spec.output = {};
+  spec.tied_output = false;
   return Status::ok();
 }
 

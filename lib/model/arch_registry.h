@@ -15,11 +15,14 @@ namespace sharpi {
 /// name, default_kv_dtype).
 using ArchLoader = Status (*)(SpecBuilder& builder, ModelSpec& spec);
 
+Status load_bert(SpecBuilder& builder, ModelSpec& spec);
+Status load_gemma_embedding(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma3(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma4(SpecBuilder& builder, ModelSpec& spec);
 Status load_gpt_oss(SpecBuilder& builder, ModelSpec& spec);
 Status load_llama(SpecBuilder& builder, ModelSpec& spec);
 Status load_mistral3(SpecBuilder& builder, ModelSpec& spec);
+Status load_nomic_bert(SpecBuilder& builder, ModelSpec& spec);
 Status load_olmoe(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen2(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);

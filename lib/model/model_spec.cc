@@ -8,6 +8,7 @@
 #include "gguf/ggml_type.h"
 #include "gguf/gguf_parse.h"
 #include "model/arch_registry.h"
+#include "model/pooled_spec.h"
 #include "model/spec_builder.h"
 
 namespace sharpi {
@@ -79,6 +80,12 @@ bool ModelSpec::is_hybrid() const {
                      [](const LayerSpec& l) { return l.is_recurrent(); });
 }
 
+bool ModelSpec::is_encoder() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerSpec& l) {
+    return l.attends() != nullptr && !l.attends()->causal;
+  });
+}
+
 bool ModelSpec::has_window() const {
   return std::any_of(layers.begin(), layers.end(),
                      [](const LayerSpec& l) { return l.window() > 0; });
@@ -116,10 +123,12 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n
   return own;
 }
 
+void table_row(const TensorRef& table, uint64_t row, float* out) {
+  dequantize_row(table.tensor->type, table.tensor->data + row * table.row_bytes(), out, table.n_in);
+}
+
 void embed_token(const ModelSpec& spec, int32_t token, float* out) {
-  const TensorRef& table = spec.token_embd;
-  const std::byte* row = table.tensor->data + static_cast<uint64_t>(token) * table.row_bytes();
-  dequantize_row(table.tensor->type, row, out, spec.n_embd);
+  table_row(spec.token_embd, static_cast<uint64_t>(token), out);
   if (spec.embedding_scale == 1.0f) return;
   for (uint64_t i = 0; i < spec.n_embd; ++i) out[i] *= spec.embedding_scale;
 }
@@ -131,9 +140,12 @@ uint64_t ModelSpec::parameter_count() const {
     if (t != nullptr && counted.insert(t).second) n += t->elements();
   };
   for (const TensorRef* t :
-       {&token_embd, &output_norm, &output, &ple_embd, &ple_model_proj, &ple_proj_norm}) {
+       {&token_embd, &output_norm, &output, &ple_embd, &ple_model_proj, &ple_proj_norm,
+        &position_embd, &token_types, &embd_norm.weight, &embd_norm.bias, &pooled.dense,
+        &pooled.dense_bias, &pooled.out, &pooled.out_bias}) {
     add(t->tensor);
   }
+  for (const TensorRef& t : pooled.projections) add(t.tensor);
   for (const LayerSpec& l : layers) {
     const FfnSpec& f = l.ffn;
     for (const TensorRef* t : l.mixer_products()) add(t->tensor);
@@ -148,6 +160,10 @@ uint64_t ModelSpec::parameter_count() const {
                                &f.gate,
                                &f.up,
                                &f.down,
+                               &l.mixer_residual_norm.weight,
+                               &l.mixer_residual_norm.bias,
+                               &l.ffn_residual_norm.weight,
+                               &l.ffn_residual_norm.bias,
                                &f.router,
                                &f.router_bias,
                                &f.gate_bias,
@@ -189,6 +205,7 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
   spec->name = std::string(name.value_or(std::string_view()));
   SpecBuilder builder(*file, spec->architecture);
   SHARPI_TRY(load(builder, *spec));
+  SHARPI_TRY(load_pooled(builder, spec.get()));
   SHARPI_TRY_ASSIGN(spec->left_out, builder.check_leftovers());
   spec->default_kv_dtype = spec->is_hybrid() ? KvDtype::kBf16 : KvDtype::kF32;
   spec->file = std::move(file);

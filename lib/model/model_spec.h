@@ -30,11 +30,21 @@ enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet };
 enum class FfnKind : uint8_t { kDense, kMoe };
 /// kSwigluClamped (gpt-oss): with g = min(gate, 7) and u = up limited to [-7, 7],
 /// g sigmoid(1.702 g) (u + 1).
-enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluClamped };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluClamped, kGeluErf };
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
 /// Which elements of a head a rotation turns together: j and j + n_rot/2 (NEOX), or 2j and 2j + 1
 /// (NORM), for which converters have permuted the rows of the projections.
 enum class RopePairs : uint8_t { kHalves, kNeighbours };
+
+/// What a file says about the rows of a text, SHARPI_POOLING_*; kUnsaid: nothing.
+enum class Pooling : uint8_t { kUnsaid, kNone, kMean, kCls, kLast, kRank };
+
+/// y = (x - mean) / sqrt(variance + eps) * weight + bias, of a row; f32. Absent: rows stay as they
+/// are.
+struct LayerNormSpec {
+  TensorRef weight, bias;  // bias may be absent
+  explicit operator bool() const { return static_cast<bool>(weight); }
+};
 
 /// Rotary embedding over the first n_rot dims of a head; 0 = a layer without (NoPE).
 struct RopeSpec {
@@ -56,6 +66,10 @@ struct AttentionSpec {
   uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
   float scale = 0.0f;   // of q.k
   uint32_t window = 0;  // 0 = full causal; else keys with 0 <= q_pos - k_pos < window
+  /// False: a row sees the rows of its text on both sides (in a window those less than `window`
+  /// away), all of which come in one pass. Nothing is stored.
+  bool causal = true;
+  bool fused_qkv = false;  // `q` has the rows of q, k and v, in this order; k and v are absent
   QkNorm qk_norm = QkNorm::kNone;
   /// Queries are scaled by 1 + temperature ln(1 + floor(position / temperature_rows)); 0 = not.
   float temperature = 0.0f;
@@ -98,14 +112,15 @@ struct Recurrence {
 struct FfnSpec {
   FfnKind kind = FfnKind::kDense;
   Activation activation = Activation::kSilu;
-  uint32_t d_ff = 0;           // dense width, or one expert's width
-  TensorRef gate, up, down;    // dense, or the expert slabs
-  bool fused_gate_up = false;  // MoE: `gate` holds gate rows then up rows, `up` is absent
+  uint32_t d_ff = 0;             // dense width, or one expert's width
+  TensorRef gate, up, down;      // dense, or the expert slabs; a dense FFN may have no gate
+  bool fused_gate_up = false;    // MoE: `gate` holds gate rows then up rows, `up` is absent
   uint32_t n_experts = 0, n_used = 0;
   bool renormalize = false;  // top-k weights /= max(sum, 2^-14)
   TensorRef router;          // f32 {E, n_experts}
   TensorRef router_bias;     // f32 {n_experts}, added to the router's logits (optional)
-  // f32, a row for each expert, added to its products: all of them, or none.
+  // f32, a row for each expert, added to its products: all of them, or none. Of a dense FFN without
+  // a gate the latter two, each optional.
   TensorRef gate_bias, up_bias, down_bias;  // {d_ff}, {d_ff}, {E} x n_experts
   uint32_t d_shared = 0;                    // width of the shared expert, 0 = none
   TensorRef shared_gate_inp;  // f32 {E}: sigmoid(dot) scales the shared expert; absent = 1
@@ -125,10 +140,12 @@ struct LayerSpec {
   AttentionSpec attention;
   DeltaNetSpec delta;
   FfnSpec ffn;
-  TensorRef mixer_norm;       // before the mixer
+  TensorRef mixer_norm;       // before the mixer; absent in layers with residual norms
   TensorRef mixer_post_norm;  // on the mixer's output, before the residual add (optional)
-  TensorRef ffn_norm;         // before the FFN
+  TensorRef ffn_norm;         // before the FFN; absent in layers with residual norms
   TensorRef ffn_post_norm;    // on the FFN's output, before the residual add (optional)
+  /// On the residual stream behind the mixer and behind the FFN (post-LN, as BERT; optional).
+  LayerNormSpec mixer_residual_norm, ffn_residual_norm;
   /// What routed experts read is normed with.
   const TensorRef& expert_norm() const { return ffn.beside_dense() ? ffn.expert_norm : ffn_norm; }
   TensorRef ple_gate, ple_proj, ple_post_norm;  // per-layer embedding injection (optional)
@@ -140,13 +157,15 @@ struct LayerSpec {
   /// The same where no window leaves rows out.
   const AttentionSpec* attends_to_all() const {
     const AttentionSpec* a = attends();
-    return a != nullptr && a->window == 0 ? a : nullptr;
+    return a != nullptr && a->causal && a->window == 0 ? a : nullptr;
   }
   /// The layer whose rows it reads in place of its own; -1: it has its own, or reads none.
   int32_t kv_source() const { return attends() != nullptr ? attends()->kv_source : -1; }
-  bool owns_kv() const { return attends() != nullptr && attends()->kv_source < 0; }
-  /// Rows further back than so many are not read; 0: all are, or none.
-  uint32_t window() const { return attends() != nullptr ? attends()->window : 0; }
+  bool owns_kv() const { return stores_rows() && attends()->kv_source < 0; }
+  /// Rows further back than so many are not read; 0: all are, or none, or nothing is stored.
+  uint32_t window() const { return stores_rows() ? attends()->window : 0; }
+  /// Its attention reads rows that are stored, its own or another layer's.
+  bool stores_rows() const { return attends() != nullptr && attends()->causal; }
   /// It carries a state from row to row.
   bool is_recurrent() const;
   /// Of a mixer that is not recurrent: nothing.
@@ -174,17 +193,33 @@ struct MtpSpec {
   explicit operator bool() const { return static_cast<bool>(pair); }
 };
 
+/// What comes behind the pooling of a text's rows.
+struct PooledSpec {
+  Pooling pooling = Pooling::kUnsaid;
+  std::vector<TensorRef> projections;  // one after the other, without biases (EmbeddingGemma)
+  /// A score head: out * tanh(dense * row + dense_bias) + out_bias; without `dense` the row itself.
+  /// One label, or one for yes and one for no. Biases are f32 and optional.
+  TensorRef dense, dense_bias, out, out_bias;
+  uint32_t width(uint32_t n_embd) const {
+    return projections.empty() ? n_embd : static_cast<uint32_t>(projections.back().n_out);
+  }
+};
+
 struct ModelSpec {
   std::shared_ptr<const GgufFile> file;
   std::string architecture;  // general.architecture
   std::string name;          // general.name or empty
   uint32_t n_embd = 0, n_vocab = 0, n_ctx_train = 0;
-  float rms_eps = 1e-6f;
+  float rms_eps = 1e-6f;  // of norms of all kinds
   float embedding_scale = 1.0f;
   float logit_softcap = 0.0f;  // 0 = none
   std::vector<LayerSpec> layers;
-  TensorRef token_embd, output_norm, output;  // output = token_embd when tied
+  TensorRef token_embd, output_norm, output;  // output = token_embd when tied; encoders: absent
   bool tied_output = false;
+  // Added to the embedding of a token, then normed (BERT; optional).
+  TensorRef position_embd, token_types;  // {E, n_ctx_train}, {E, types}
+  LayerNormSpec embd_norm;
+  PooledSpec pooled;
   // Per-layer embeddings (Gemma 4 E4B kind): width 0 = none.
   uint32_t d_ple = 0;
   TensorRef ple_embd, ple_model_proj, ple_proj_norm;
@@ -198,6 +233,7 @@ struct ModelSpec {
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
   bool is_hybrid() const;            // any gated-delta-net layer
+  bool is_encoder() const;           // reads whole texts in one pass and stores no rows
   bool has_window() const;           // any sliding-window layer
   uint64_t parameter_count() const;  // of the tensors the spec refers to
 };
@@ -214,5 +250,7 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n
 
 /// A token's row of the embedding table, scaled: n_embd floats. Pre: the id is one of the table's.
 void embed_token(const ModelSpec& spec, int32_t token, float* out);
+/// Row `row` of a table, n_in floats. Pre: there is such a row, and the tensor is in memory.
+void table_row(const TensorRef& table, uint64_t row, float* out);
 
 }  // namespace sharpi

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gguf/gguf_file.h"
+#include "plan/encoder_plan.h"
 
 namespace sharpi {
 namespace {
@@ -57,6 +58,7 @@ Status check_draft_model(const ModelSpec& spec, const ModelSpec* draft, uint32_t
                          "use it",
                          drafters);
   }
+  SHARPI_TRY(check_has_sessions(*draft));
   return check_same_tokens(spec, *draft);
 }
 

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "plan/context_shift.h"
+#include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
 #include "plan/plan.h"
 
@@ -44,6 +45,7 @@ std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
 
 std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
                                            uint32_t n_chunk) {
+  if (spec.is_encoder()) return embedder_rows(spec, n_chunk);
   EngineBytes b;
   b.history = uint64_t{session.n_ctx} * sizeof(int32_t);
   // A copy of the logits, a list of ids, a bit per token, and 2048 sums.

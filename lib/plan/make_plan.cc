@@ -6,6 +6,7 @@
 
 #include "plan/device_requests.h"
 #include "plan/drafter_plan.h"
+#include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
@@ -224,6 +225,30 @@ Solved choose_drafters(Plan* request, const Sizers& devices, const Solve& solve_
   }
 }
 
+/// The session template, but for dtypes; of an encoder what its embedders read.
+Status resolve_template(const ModelSpec& spec, const sharpi_plan_params& params,
+                        const PlanEnvironment& environment, Plan* plan) {
+  if (spec.is_encoder()) return resolve_encoder(spec, params, plan);
+  SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(spec, *params.session, environment));
+  return Status::ok();
+}
+
+/// The model's shape as it is asked for.
+ModelShape asked_shape(const sharpi_plan_params& p) {
+  const uint32_t logit_rows = p.max_logit_rows == SHARPI_UNSET
+                                  ? std::min(kDefaultMaxLogitRows, p.n_chunk)
+                                  : p.max_logit_rows;
+  return ModelShape{p.arithmetic == SHARPI_ARITHMETIC_EXACT,
+                    p.deterministic != 0,
+                    p.n_chunk,
+                    p.max_batch,
+                    logit_rows,
+                    p.max_concurrent,
+                    p.n_sessions,
+                    p.stream_rows,
+                    p.load_mode == SHARPI_LOAD_COPY};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
@@ -236,17 +261,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   plan->spec = spec;
   plan->draft_spec = std::move(draft);
   plan->file_fingerprint = spec->file->fingerprint();
-  plan->model = ModelShape{params.arithmetic == SHARPI_ARITHMETIC_EXACT,
-                           params.deterministic != 0,
-                           params.n_chunk,
-                           params.max_batch,
-                           params.max_logit_rows == SHARPI_UNSET
-                               ? std::min(kDefaultMaxLogitRows, params.n_chunk)
-                               : params.max_logit_rows,
-                           params.max_concurrent,
-                           params.n_sessions,
-                           params.stream_rows,
-                           params.load_mode == SHARPI_LOAD_COPY};
+  plan->model = asked_shape(params);
   plan->split = params.split;
   SHARPI_TRY_ASSIGN(DeviceRequests requests, resolve_devices(sizers, params, environment.device));
   if (requests.host.sizer != nullptr) plan->devices.push_back(plan_device(requests.host));
@@ -261,7 +276,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   ability.expert_slots = plan->expert_slot_bytes != 0;
   SHARPI_TRY_ASSIGN(const sharpi_plan_params pinned, pin_listed_layers(*spec, params));
   SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, pinned, ability));
-  SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(*spec, *params.session, environment));
+  SHARPI_TRY(resolve_template(*spec, params, environment, plan.get()));
   plan->n_ctx_is_auto = plan->session.n_ctx == SHARPI_UNSET;
   const uint32_t draft_rows = plan->session.n_draft + 1;  // a pass over them wants all their logits
   if (draft_rows > params.n_chunk) {
@@ -284,6 +299,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
     return one;
   };
   Solved solved = choose_drafters(plan.get(), devices, [&]() -> Solved {
+    if (spec->is_encoder()) return solve_with(plan->model.n_chunk);
     if (params.n_chunk != SHARPI_UNSET) return solve_with(params.n_chunk);
     const auto probe = static_cast<uint32_t>(plan->session.probe.size());
     return choose_chunk(*plan, std::max(plan->model.max_logit_rows, probe), solve_with);

@@ -9,12 +9,15 @@
 #include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
+#include "text/fragment_encoder.h"
 #include "text/normalize.h"
 #include "text/pretokenizer.h"
 #include "text/score_merger.h"
 #include "text/special_tokens.h"
+#include "text/unigram.h"
 #include "text/utf8_stream.h"
 #include "text/vocabulary.h"
+#include "text/wordpiece.h"
 
 namespace sharpi {
 namespace {
@@ -51,6 +54,7 @@ Result<std::string_view> read_chat_template(const GgufFile& file) {
 struct Tokenizer::Impl {
   std::shared_ptr<const GgufFile> file;
   std::optional<PreTokenizer> pre_tokenizer;  // byte-level models only
+  std::unique_ptr<FragmentEncoder> encoder;   // of models of encoders only
   bool scores = false;                        // SentencePiece: pairs are joined by score
   bool space_prefix = false;                  // a space before each text, and after special tokens
   Vocabulary vocabulary;
@@ -59,6 +63,7 @@ struct Tokenizer::Impl {
 
   bool byte_level() const { return pre_tokenizer.has_value(); }
   Status read_model();
+  Status read_encoders_model(std::string_view model);
   Status index_special();
   Status find_byte(uint8_t byte, uint32_t* id) const;
   Status push_byte(uint8_t byte, BpeMerger* merger) const;
@@ -100,12 +105,28 @@ Status Tokenizer::Impl::read_model() {
     }
   } else if (*model == "gemma4") {
     rules.force_bos = true;
+  } else if (*model == "bert" || *model == "t5") {
+    return read_encoders_model(*model);
   } else {
     return Status::error(Code::kUnsupported,
-                         "tokenizer model \"%.*s\" is not one of gpt2, llama, gemma4",
+                         "tokenizer model \"%.*s\" is not one of bert, gpt2, llama, gemma4, t5",
                          static_cast<int>(std::min<size_t>(model->size(), 64)), model->data());
   }
   return vocabulary.load(*file, rules);
+}
+
+Status Tokenizer::Impl::read_encoders_model(std::string_view model) {
+  Vocabulary::Rules rules;
+  rules.merges = false;
+  rules.encoders = rules.default_bos = true;
+  rules.scores = model == "t5";
+  SHARPI_TRY(vocabulary.load(*file, rules));
+  if (rules.scores) {
+    SHARPI_TRY_ASSIGN(encoder, Unigram::create(*file, vocabulary));
+  } else {
+    SHARPI_TRY_ASSIGN(encoder, WordPiece::create(*file, vocabulary));
+  }
+  return Status::ok();
 }
 
 Status Tokenizer::Impl::index_special() {
@@ -154,7 +175,9 @@ Status Tokenizer::Impl::encode(std::string_view text, const SpecialTokens& speci
   for (size_t at = 0; at < text.size();) {
     const SpecialTokens::Match match = search.next(at);
     const std::string_view fragment = text.substr(at, match.at - at);
-    if (byte_level()) {
+    if (encoder != nullptr) {
+      SHARPI_TRY(encoder->encode(fragment, out));
+    } else if (byte_level()) {
       SHARPI_TRY(encode_byte_level(fragment, &scratch, out));
     } else {
       SHARPI_TRY(scores ? encode_scored(fragment, &scratch, out)
@@ -433,6 +456,13 @@ int32_t Tokenizer::bos() const {
 }
 int32_t Tokenizer::eos() const {
   return impl_->vocabulary.eos();
+}
+
+bool Tokenizer::is_encoders() const {
+  return impl_->encoder != nullptr;
+}
+bool Tokenizer::doubles_separators() const {
+  return is_encoders() && find("<s>") == bos();
 }
 
 bool Tokenizer::is_end_of_generation(int32_t token) const {

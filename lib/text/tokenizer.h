@@ -2,7 +2,8 @@
 // Text <-> token ids for the vocabularies inside GGUF files: byte-level BPE (tokenizer.ggml.model
 // "gpt2" with the pre-tokenizers of pretokenizer.cc), SentencePiece's BPE by scores ("llama"), and
 // Gemma 4's space-marker BPE ("gemma4"), both with byte fallback. Equal to the HF tokenizers these
-// files were converted from, NFC included.
+// files were converted from, NFC included. Those of encoders are WordPiece ("bert") and
+// SentencePiece's unigram model ("t5").
 // Thread rule: immutable after create(); any thread (scratch is per call).
 #pragma once
 
@@ -57,6 +58,9 @@ class Tokenizer {
   bool add_bos() const;                            // what encode() adds with add_special
   int32_t bos() const;                             // -1 if none
   int32_t eos() const;                             // -1 if none
+  /// WordPiece or unigram; BOS and EOS are then what is put around texts and between two of a pair.
+  bool is_encoders() const;
+  bool doubles_separators() const;  // two EOS between the texts of a pair
   bool is_end_of_generation(int32_t token) const;
   /// Tokens a sampler must never pick: unused kind and the file's suppress list; ascending.
   const std::vector<int32_t>& never_sample() const;

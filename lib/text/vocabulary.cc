@@ -116,7 +116,8 @@ Status Vocabulary::load(const GgufFile& file, const Rules& rules) {
   SHARPI_TRY(load_kinds(file));
   table_.build(texts_, seed_);
   SHARPI_TRY(index_bytes(rules.byte_level));
-  SHARPI_TRY(rules.scores ? load_scores(file) : load_merges(file));
+  if (rules.scores) SHARPI_TRY(load_scores(file));
+  if (rules.merges && !rules.scores) SHARPI_TRY(load_merges(file));
   SHARPI_TRY(load_roles(file, rules));
   return load_never_sample(file);
 }
@@ -236,13 +237,17 @@ Status Vocabulary::load_roles(const GgufFile& file, const Rules& rules) {
   SHARPI_TRY(role(file, "tokenizer.ggml.bos_token_id", &bos_));
   SHARPI_TRY(role(file, "tokenizer.ggml.eos_token_id", &eos_));
   SHARPI_TRY(role(file, "tokenizer.ggml.unknown_token_id", &unknown_));
-  int32_t eot = -1, eom = -1;
+  int32_t eot = -1, eom = -1, cls = -1, sep = -1;
+  SHARPI_TRY(role(file, "tokenizer.ggml.cls_token_id", &cls));
+  SHARPI_TRY(role(file, "tokenizer.ggml.seperator_token_id", &sep));  // sic
+  if (rules.encoders && cls >= 0) bos_ = cls;
+  if (rules.encoders && sep >= 0) eos_ = sep;
   SHARPI_TRY(role(file, "tokenizer.ggml.eot_token_id", &eot));
   SHARPI_TRY(role(file, "tokenizer.ggml.eom_token_id", &eom));
   SHARPI_TRY_ASSIGN(const auto add_bos, file.get_bool("tokenizer.ggml.add_bos_token"));
   SHARPI_TRY_ASSIGN(const auto add_eos, file.get_bool("tokenizer.ggml.add_eos_token"));
   add_bos_ = rules.force_bos || add_bos.value_or(rules.default_bos);
-  add_eos_ = add_eos.value_or(false);
+  add_eos_ = add_eos.value_or(rules.encoders);
   if (add_bos_ && bos_ < 0) {
     return Status::error(Code::kFormat,
                          "texts begin with BOS, but tokenizer.ggml.bos_token_id is absent");

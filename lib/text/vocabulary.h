@@ -31,6 +31,8 @@ class Vocabulary {
     bool scores = false;       // pairs are joined by tokenizer.ggml.scores instead of merges
     bool force_bos = false;    // texts begin with BOS whatever the file says
     bool default_bos = false;  // ... where the file says nothing
+    bool merges = true;        // there are pairs to join at all
+    bool encoders = false;     // CLS and SEP are around texts: they are BOS and EOS
   };
   /// Views into `file`, which must outlive this.
   Status load(const GgufFile& file, const Rules& rules);

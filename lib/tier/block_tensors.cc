@@ -11,7 +11,8 @@ void add(std::vector<TensorRef>* out, const std::vector<const TensorRef*>& refs)
 }
 
 void add_mixer(std::vector<TensorRef>* out, const LayerSpec& l) {
-  add(out, {&l.mixer_norm, &l.mixer_post_norm});
+  add(out, {&l.mixer_norm, &l.mixer_post_norm, &l.mixer_residual_norm.weight,
+            &l.mixer_residual_norm.bias});
   add(out, l.mixer_products());
   add(out, l.mixer_vectors());
 }
@@ -21,8 +22,9 @@ void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
   add(out,
       {&l.ffn_norm, &l.ffn_post_norm, &l.ple_gate, &l.ple_proj, &l.ple_post_norm, &f.router,
        &f.shared_gate_inp, &f.shared_gate, &f.shared_up, &f.shared_down, &f.router_scale,
-       &f.expert_norm, &f.expert_post_norm, &f.shared_post_norm, &f.expert_scale, &f.router_bias});
-  if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down});
+       &f.expert_norm, &f.expert_post_norm, &f.shared_post_norm, &f.expert_scale, &f.router_bias, &l.ffn_residual_norm.weight,
+       &l.ffn_residual_norm.bias});
+  if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down, &f.up_bias, &f.down_bias});
 }
 
 void add_products(std::vector<TensorRef>* out, const LayerSpec& l, BlockKind kind) {
@@ -54,7 +56,8 @@ std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) 
   switch (block.kind) {
     case BlockKind::kEmbedding:
       add(&out, {&spec.token_embd, &spec.ple_model_proj, &spec.ple_proj_norm, &spec.pair.proj,
-                 &spec.pair.embd_norm, &spec.pair.hidden_norm});
+                 &spec.pair.embd_norm, &spec.pair.hidden_norm, &spec.position_embd,
+                 &spec.token_types, &spec.embd_norm.weight, &spec.embd_norm.bias});
       break;
     case BlockKind::kMixer:
       add_mixer(&out, l);
@@ -67,7 +70,9 @@ std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) 
                  &l.ffn.down_bias});
       break;
     case BlockKind::kHead:
-      add(&out, {&spec.output_norm, &spec.output});
+      add(&out, {&spec.output_norm, &spec.output, &spec.pooled.dense, &spec.pooled.dense_bias,
+                 &spec.pooled.out, &spec.pooled.out_bias});
+      for (const TensorRef& t : spec.pooled.projections) add(&out, {&t});
       break;
   }
   return out;

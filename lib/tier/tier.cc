@@ -27,6 +27,11 @@ Status TierSession::read_best(uint32_t, uint32_t k, const std::span<const uint32
   return Status::error(Code::kInternal, "this tier cannot find the %u best logits", k);
 }
 
+Status TierModel::product(const TensorRef&, const float*, uint32_t, float*, Workspace&) const {
+  return Status::error(Code::kUnsupported,
+                       "the tier of the head does not compute what comes behind pooling");
+}
+
 Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
   return Status::error(Code::kInternal, "this tier computes no experts for another");
 }

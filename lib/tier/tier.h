@@ -55,6 +55,9 @@ struct SequenceRows {
   /// wants them. The tier of the head writes them; a GPU's has to be loaded with Placement::mtp.
   float* hidden = nullptr;
   uint32_t first_hidden_row = 0;
+  /// Of an encoder's pair of texts: rows of the first one, 0 = all. An encoder's sequences have
+  /// neither session nor ledger, their submission is transient, and each is a whole text.
+  uint32_t n_first = 0;
 };
 
 /// Where the queries of full-attention layers go during a pass.
@@ -178,6 +181,10 @@ class TierModel {
   /// is not changed; KV rows past the ledger's length and the working recurrent state are.
   /// kCancelled leaves committed state intact.
   virtual Status run(const Segment& segment, const Submission& rows, Workspace& workspace) = 0;
+  /// y[n_rows][n_out] = products of rows of the caller's with a weight of the head's block, in f32:
+  /// for what comes behind the pooling of rows. At most max_rows() of them.
+  virtual Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,
+                         Workspace& workspace) const;
   /// Scores the live rows of a full-attention layer that owns its KV, with the queries of every
   /// layer that reads them. `out` points into scratch that lives until the next call with this
   /// scratch.

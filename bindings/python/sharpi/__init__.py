@@ -19,6 +19,7 @@ from ._abi import SHARPI_UNSET as UNSET
 from .batch import decode_batch, step_batch, verify_batch
 from .chat import Chat, Reply, read_prompt
 from .context import Context, default_context
+from .embed import Embedder
 from .errors import (BadFormat, BadState, BufferTooSmall, Busy, Cancelled, Closed, DeviceError,
                      DeviceLost, DoesNotFit, Error, InternalError, InvalidArgument, IOFailed, KVFull,
                      Mismatch, NotFound, OutOfMemory, Unsupported)
@@ -28,9 +29,10 @@ from .model import Model
 from .plan import Plan
 from .session import Sampled, Session
 from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
-from .types import (Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, ExpertStats, Isa,
+from .types import (Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, EmbedderSummary,
+                    ExpertStats, Isa,
                     KVFullReason, KVType, LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer,
-                    ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, RowKind, RowPurpose,
+                    ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, Pooling, RowKind, RowPurpose,
                     SegmentInfo, SessionSummary, Split, Status, Tier, TokenAttributes)
 
 __version__ = "1.0.0"
@@ -38,11 +40,12 @@ __version__ = "1.0.0"
 __all__ = [
     "ALL_FREE", "UNSET", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
     "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "CompiledGrammar", "Context", "Device",
-    "DeviceError", "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Error", "ExpertStats",
+    "DeviceError", "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Embedder", "EmbedderSummary",
+    "Error", "ExpertStats",
     "Generation", "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull",
     "KVFullReason", "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "Matcher", "MemoryRow",
     "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanDevice", "PlanSummary",
-    "Policy", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
+    "Policy", "Pooling", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
     "Split", "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
     "build_info", "chat_parse", "check_schema", "decode_batch", "default_context", "errors", "read_prompt",
     "status_name", "step_batch", "types", "verify_batch", "version",

@@ -41,6 +41,7 @@ SHARPI_TIER_CUDA = 2
 SHARPI_PHASE_LOAD = 1
 SHARPI_PHASE_PREFILL = 2
 SHARPI_PHASE_COMPACT = 3
+SHARPI_PHASE_EMBED = 4
 SHARPI_LOG_ERROR = 1
 SHARPI_LOG_WARN = 2
 SHARPI_LOG_INFO = 3
@@ -139,6 +140,12 @@ SHARPI_SEED_RANDOM = 0xFFFFFFFFFFFFFFFF
 SHARPI_LAYER_BUDGET_EQUAL = 0
 SHARPI_LAYER_BUDGET_PYRAMID = 1
 SHARPI_LAYER_BUDGET_ENTROPY = 2
+SHARPI_POOLING_AUTO = 0
+SHARPI_POOLING_NONE = 1
+SHARPI_POOLING_MEAN = 2
+SHARPI_POOLING_CLS = 3
+SHARPI_POOLING_LAST = 4
+SHARPI_POOLING_RANK = 5
 
 sharpi_progress_fn = CFUNCTYPE(c_int32, c_void_p, c_uint32, c_uint64, c_uint64)
 
@@ -407,7 +414,7 @@ class sharpi_model_summary(Structure):
         ("architecture", c_char * 32),
         ("name", c_char * 128),
         ("stream_rows", c_uint32),
-        ("reserved", c_uint32),
+        ("is_encoder", c_uint32),
         ("tokenizer", c_char * 32),
     ]
 
@@ -683,6 +690,59 @@ class sharpi_compact_report(Structure):
     ]
 
 
+class sharpi_embedder_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_ctx", c_uint32),
+        ("n_parallel", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class sharpi_embedder_summary(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_ctx", c_uint32),
+        ("n_parallel", c_uint32),
+        ("n_embd", c_uint32),
+        ("n_row", c_uint32),
+        ("pooling", c_uint32),
+        ("is_encoder", c_uint32),
+        ("can_rank", c_uint32),
+        ("held_bytes", c_uint64),
+        ("n_tokens", c_uint64),
+        ("seconds", c_double),
+    ]
+
+
+class sharpi_text_tokens(Structure):
+    _fields_ = [
+        ("tokens", c_void_p),
+        ("n_tokens", c_uint32),
+        ("n_first", c_uint32),
+    ]
+
+
+class sharpi_embed_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("pooling", c_uint32),
+        ("n_dims", c_uint32),
+        ("normalize", c_uint32),
+        ("progress", sharpi_progress_fn),
+        ("user_data", c_void_p),
+    ]
+
+
+class sharpi_rerank_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("normalize", c_uint32),
+        ("progress", sharpi_progress_fn),
+        ("user_data", c_void_p),
+    ]
+
+
 FUNCTIONS = {
     "sharpi_version": (c_uint32, ()),
     "sharpi_build_info": (c_char_p, ()),
@@ -782,4 +842,16 @@ FUNCTIONS = {
     "sharpi_compact_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_session_compact": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_kept": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p, c_uint32, c_void_p, c_void_p)),
+    "sharpi_embedder_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_embedder_create": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "sharpi_embedder_destroy": (None, (c_void_p,)),
+    "sharpi_embedder_price": (c_int32, (c_void_p, c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p)),
+    "sharpi_embedder_info": (c_int32, (c_void_p, c_void_p, c_void_p)),
+    "sharpi_embed_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_embed": (c_int32, (c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p, c_uint64, c_void_p, c_void_p)),
+    "sharpi_rerank_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_rerank": (c_int32, (c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p, c_void_p)),
+    "sharpi_rank_tokenize": (c_int32, (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)),
+    "sharpi_embedder_cancel": (None, (c_void_p,)),
+    "sharpi_embedder_resume": (None, (c_void_p,)),
 }

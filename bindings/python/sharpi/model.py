@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from . import _abi
 from ._callbacks import Progress, ProgressCallback
@@ -18,11 +18,12 @@ from .context import Context
 from .errors import Error
 from .plan import Plan
 from .text import TextModel
-from .types import ExpertStats, KVType, MemoryRow, PlanOptions, SegmentInfo, SessionOptions
+from .types import (ExpertStats, KVType, MemoryRow, PlanOptions, Pooling, SegmentInfo, SessionOptions)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .embed import Embedder, Text
     from .session import Session
 
 
@@ -91,6 +92,55 @@ class Model(TextModel):
         keep: List[object] = []
         p = session_params(options, kv, keep) if options or kv is not None else None
         return Plan._of_session(self._handle, p and ctypes.byref(p))
+
+    def embedder(self, *, n_ctx: Optional[int] = None, n_parallel: int = 1) -> "Embedder":
+        """What reads texts and gives their vectors: n_ctx tokens at most, the plan's if not said.
+
+        n_parallel: sessions that read side by side, of models that are no encoders.
+        Raises InvalidArgument, DoesNotFit, OutOfMemory, Unsupported.
+        """
+        from .embed import Embedder
+
+        return Embedder(self, n_ctx=n_ctx, n_parallel=n_parallel)
+
+    def price_embedder(self, *, n_ctx: Optional[int] = None, n_parallel: int = 1) -> List[MemoryRow]:
+        """What embedder() would hold, and whether the budgets hold it. Raises as embedder()."""
+        from .embed import price_embedder
+
+        return price_embedder(self, n_ctx, n_parallel)
+
+    def _own_embedder(self) -> "Embedder":
+        """That of embed() and rerank(), which the first of them makes."""
+        own = self.__dict__.get("_embedder")
+        if own is None or own.closed:
+            own = self._embedder = self.embedder()
+        return own
+
+    def embed(
+        self,
+        texts: "Sequence[Text]",
+        *,
+        pooling: Union[Pooling, str] = Pooling.AUTO,
+        n_dims: int = 0,
+        normalize: bool = True,
+        progress: Optional[Progress] = None,
+    ) -> List[List[float]]:
+        """Embedder.embed() of an embedder that the model keeps."""
+        return self._own_embedder().embed(texts, pooling=pooling, n_dims=n_dims, normalize=normalize,
+                                          progress=progress)
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        instruction: Optional[str] = None,
+        normalize: bool = True,
+        progress: Optional[Progress] = None,
+    ) -> List[float]:
+        """Embedder.rerank() of an embedder that the model keeps."""
+        return self._own_embedder().rerank(query, documents, instruction=instruction, normalize=normalize,
+                                           progress=progress)
 
     def memory(self) -> List[MemoryRow]:
         """What the model holds, measured at the allocator."""

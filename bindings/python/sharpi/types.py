@@ -97,6 +97,8 @@ class Phase(_Number):
     """Tokens read."""
     COMPACT = 3
     """Layers scored."""
+    EMBED = 4
+    """Tokens of texts read."""
 
 
 class LogLevel(_Number):
@@ -264,6 +266,25 @@ class LayerBudget(_Number):
     """More in low layers (arXiv 2406.02069)."""
     ENTROPY = 2
     """By the entropy of a layer's scores."""
+
+
+class Pooling(_Number):
+    """What becomes of the rows of a text, one for each token."""
+
+    AUTO = 0
+    """What the file says; refused where it says nothing, for a vector pooled otherwise than the
+    model was trained for is only noise."""
+    NONE = 1
+    """All rows."""
+    MEAN = 2
+    """Their mean."""
+    CLS = 3
+    """The first one."""
+    LAST = 4
+    """The last one."""
+    RANK = 5
+    """A score instead of a vector, by sharpi_rerank(): what files of rerankers say. No call takes
+    it."""
 
 
 class Drafters(IntFlag):
@@ -710,6 +731,8 @@ class ModelSummary:
     stream_rows: int
     """Rows of a call from which weights stream to the GPU, as given or as measured; UNSET = never.
     In a plan 0 = will be measured."""
+    is_encoder: bool
+    """Reads whole texts and has no sessions: sharpi_embedder_create(). 0 for text alone."""
     tokenizer: str
     """"gpt2 qwen2": the file's tokenizer and its pre-tokenizer; empty = none that this library
     knows."""
@@ -735,6 +758,7 @@ class ModelSummary:
             architecture=s.architecture.decode("utf-8", "replace"),
             name=s.name.decode("utf-8", "replace"),
             stream_rows=s.stream_rows,
+            is_encoder=bool(s.is_encoder),
             tokenizer=s.tokenizer.decode("utf-8", "replace"),
         )
 
@@ -996,6 +1020,46 @@ class CompactReport:
             kept_recent=s.kept_recent,
             kept_scored=s.kept_scored,
             kept_unranked=s.kept_unranked,
+        )
+
+
+@dataclass(frozen=True)
+class EmbedderSummary:
+    """What an embedder reads, gives and holds."""
+    n_ctx: int
+    """Longest text in tokens."""
+    n_parallel: int
+    """Texts of one pass at most."""
+    n_embd: int
+    """Elements of a pooled vector."""
+    n_row: int
+    """Elements of a row with SHARPI_POOLING_NONE."""
+    pooling: Pooling
+    """What the file says; AUTO = it says nothing."""
+    is_encoder: bool
+    """Texts are read in one pass, without KV rows."""
+    can_rank: bool
+    """sharpi_rerank() has a score for its texts."""
+    held_bytes: int
+    n_tokens: int
+    """Read so far, by calls that ended well."""
+    seconds: float
+    """What that took."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_embedder_summary) -> "EmbedderSummary":
+        """From the struct that the library filled."""
+        return cls(
+            n_ctx=s.n_ctx,
+            n_parallel=s.n_parallel,
+            n_embd=s.n_embd,
+            n_row=s.n_row,
+            pooling=Pooling(s.pooling),
+            is_encoder=bool(s.is_encoder),
+            can_rank=bool(s.can_rank),
+            held_bytes=s.held_bytes,
+            n_tokens=s.n_tokens,
+            seconds=s.seconds,
         )
 
 

@@ -69,6 +69,25 @@ void ops_rms_norm(const float* x, const float* w, float eps, uint64_t n, float* 
   });
 }
 
+void ops_layer_norm(const float* x, const float* w, const float* b, float eps, uint64_t n,
+                    float* y) {
+  V::R sums[2] = {V::zero(), V::zero()};
+  for_vectors(n, [&](uint64_t i, uint32_t m) {
+    sums[i / W % 2] = V::add(sums[i / W % 2], load_part(x + i, m));
+  });
+  const float mean = V::sum(V::add(sums[0], sums[1])) / static_cast<float>(n);
+  const V::R centre = V::set1(mean);
+  for_vectors(n, [=](uint64_t i, uint32_t m) {
+    store_part(y + i, V::sub(load_part(x + i, m), centre), m);
+  });
+  const float variance = ops_dot(y, y, n) / static_cast<float>(n);
+  const V::R r = V::set1(1.0f / __builtin_sqrtf(variance + eps));
+  for_vectors(n, [=](uint64_t i, uint32_t m) {
+    const V::R scaled = V::mul(V::mul(load_part(y + i, m), r), load_part(w + i, m));
+    store_part(y + i, b == nullptr ? scaled : V::add(scaled, load_part(b + i, m)), m);
+  });
+}
+
 void ops_rope_halves(float* x, uint32_t n_heads, uint32_t head_dim, uint32_t n_half,
                      const float* cos, const float* sin) {
   for (uint32_t h = 0; h < n_heads; ++h) {
@@ -134,6 +153,13 @@ void ops_swiglu_clamped(const float* gate, const float* up, uint64_t n, float* y
     const V::R u = V::max(low, V::min(load_part(up + i, m), limit));
     const V::R swish = V::mul(g, vsigmoid(V::mul(g, V::set1(1.702f))));
     store_part(y + i, V::mul(swish, V::add(u, one)), m);
+  });
+}
+
+void ops_gelu(float* y, const float* bias, uint64_t n) {
+  for_vectors(n, [=](uint64_t i, uint32_t m) {
+    const V::R x = load_part(y + i, m);
+    store_part(y + i, vgelu_erf(bias == nullptr ? x : V::add(x, load_part(bias + i, m))), m);
   });
 }
 
@@ -225,6 +251,7 @@ void ops_add_mass(const float* x, uint64_t n, float shift, float scale, float we
 
 constexpr OpsTable make_ops_table() {
   return {.rms_norm = ops_rms_norm,
+          .layer_norm = ops_layer_norm,
           .rope_halves = ops_rope_halves,
           .rope_neighbours = ops_rope_neighbours,
           .add = ops_add,
@@ -233,6 +260,7 @@ constexpr OpsTable make_ops_table() {
           .swiglu = ops_swiglu,
           .geglu = ops_geglu,
           .swiglu_clamped = ops_swiglu_clamped,
+          .gelu = ops_gelu,
           .sigmoid_gate = ops_sigmoid_gate,
           .silu_gate = ops_silu_gate,
           .softcap = ops_softcap,

@@ -209,6 +209,8 @@ pub struct sharpi_model([u8; 0]);
 #[repr(C)]
 pub struct sharpi_session([u8; 0]);
 #[repr(C)]
+pub struct sharpi_embedder([u8; 0]);
+#[repr(C)]
 pub struct sharpi_grammar([u8; 0]);
 #[repr(C)]
 pub struct sharpi_matcher([u8; 0]);
@@ -238,6 +240,9 @@ constants! {
         SHARPI_TIER_CPU = 1; SHARPI_TIER_CUDA = 2;
         SHARPI_KV_FULL_CONTEXT = 1; SHARPI_KV_FULL_SLOTS = 2;
         SHARPI_PHASE_LOAD = 1; SHARPI_PHASE_PREFILL = 2; SHARPI_PHASE_COMPACT = 3;
+        SHARPI_PHASE_EMBED = 4; SHARPI_POOLING_AUTO = 0; SHARPI_POOLING_NONE = 1;
+        SHARPI_POOLING_MEAN = 2; SHARPI_POOLING_CLS = 3; SHARPI_POOLING_LAST = 4;
+        SHARPI_POOLING_RANK = 5;
         SHARPI_LOG_ERROR = 1; SHARPI_LOG_WARN = 2; SHARPI_LOG_INFO = 3; SHARPI_LOG_DEBUG = 4;
         SHARPI_CONTEXT_READ_ENV = 1; SHARPI_ISA_AUTO = 0; SHARPI_ISA_SCALAR = 1;
         SHARPI_ISA_AVX2 = 2; SHARPI_ISA_AVX512 = 3; SHARPI_ISA_AMX = 4; SHARPI_ISA_NEON = 5;
@@ -349,7 +354,7 @@ structs! {
         struct_size: u32, n_layers: u32, n_embd: u32, n_vocab: u32, n_ctx_train: u32,
         n_mtp_layers: u32, chat: u32, bos: i32, eos: i32, is_hybrid: u32, has_window: u32,
         n_experts: u32, n_parameters: u64, file_bytes: u64, content_id: u64,
-        architecture: [c_char; 32], name: [c_char; 128], stream_rows: u32, reserved: u32,
+        architecture: [c_char; 32], name: [c_char; 128], stream_rows: u32, is_encoder: u32,
         tokenizer: [c_char; 32],
     }
     struct sharpi_segment_info {
@@ -436,6 +441,23 @@ structs! {
         capacity: u32, payload_before: u64, payload_after: u64, held_before: u64, held_after: u64,
         score_ms: f64, move_ms: f64, kept_sinks: u32, kept_recent: u32, kept_scored: u32,
         kept_unranked: u32,
+    }
+    struct sharpi_embedder_params {
+        struct_size: u32, n_ctx: u32, n_parallel: u32, reserved: u32,
+    }
+    struct sharpi_embedder_summary {
+        struct_size: u32, n_ctx: u32, n_parallel: u32, n_embd: u32, n_row: u32, pooling: u32,
+        is_encoder: u32, can_rank: u32, held_bytes: u64, n_tokens: u64, seconds: f64,
+    }
+    struct sharpi_text_tokens {
+        tokens: *const i32, n_tokens: u32, n_first: u32,
+    }
+    struct sharpi_embed_params {
+        struct_size: u32, pooling: u32, n_dims: u32, normalize: u32,
+        progress: sharpi_progress_fn, user_data: *mut c_void,
+    }
+    struct sharpi_rerank_params {
+        struct_size: u32, normalize: u32, progress: sharpi_progress_fn, user_data: *mut c_void,
     }
 }
 
@@ -678,4 +700,33 @@ functions! {
     fn sharpi_session_kept(
         session: *const sharpi_session, layer: u32, kv_head: u32, out: *mut u32,
         cap: u32, out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_embedder_params_init(p: *mut sharpi_embedder_params, size: usize) -> ();
+    fn sharpi_embedder_create(
+        model: *const sharpi_model, params: *const sharpi_embedder_params,
+        out: *mut *mut sharpi_embedder, err: *mut sharpi_error) -> i32;
+    fn sharpi_embedder_destroy(embedder: *mut sharpi_embedder) -> ();
+    fn sharpi_embedder_price(
+        model: *const sharpi_model, params: *const sharpi_embedder_params,
+        rows: *mut sharpi_memory_row, row_size: u32, cap: u32, out_n: *mut u32,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_embedder_info(
+        embedder: *const sharpi_embedder, out: *mut sharpi_embedder_summary,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_embed_params_init(p: *mut sharpi_embed_params, size: usize) -> ();
+    fn sharpi_embed(
+        embedder: *mut sharpi_embedder, texts: *const sharpi_text_tokens, text_size: u32,
+        n_texts: u32, params: *const sharpi_embed_params, out: *mut f32, cap: u64,
+        out_n: *mut u64, err: *mut sharpi_error) -> i32;
+    fn sharpi_rerank_params_init(p: *mut sharpi_rerank_params, size: usize) -> ();
+    fn sharpi_rerank(
+        embedder: *mut sharpi_embedder, texts: *const sharpi_text_tokens, text_size: u32,
+        n_texts: u32, params: *const sharpi_rerank_params, out: *mut f32,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_rank_tokenize(
+        model: *const sharpi_model, query: *const c_char, query_len: usize,
+        document: *const c_char, document_len: usize, instruction: *const c_char,
+        out: *mut i32, cap: u32, out_n: *mut u32, out_n_first: *mut u32,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_embedder_cancel(embedder: *mut sharpi_embedder) -> ();
+    fn sharpi_embedder_resume(embedder: *mut sharpi_embedder) -> ();
 }

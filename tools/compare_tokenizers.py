@@ -102,6 +102,8 @@ class Vocabulary:
         self.model, self.pre = key("model"), key("pre")
         self.tokens, self.kinds = key("tokens"), key("token_type")
         self.merges, self.scores = key("merges"), key("scores")
+        self.lower, self.strip = key("normalizer.lowercase"), key("normalizer.strip_accents")
+        self.charsmap = key("precompiled_charsmap")
         self.ids = {s: i for i, s in enumerate(self.tokens)}
 
     def write(self, path, pre):
@@ -149,6 +151,28 @@ class Vocabulary:
                                  unk_token="<unk>" if "<unk>" in self.ids else None))
         t.normalizer = normalizers.Replace(" ", "\u2581")
         t.add_tokens(self.added())
+        return t
+
+
+    def word_piece(self):
+        """BERT: tokens that begin a word have a mark in the file, those that go on have none."""
+        vocab = {s if kind != 1 else s[1:] if s[0] == "\u2581" else "##" + s: i
+                 for i, (s, kind) in enumerate(zip(self.tokens, self.kinds))}
+        lower = True if self.lower is None else self.lower
+        strip = lower if self.strip is None else self.strip
+        t = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=100))
+        t.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True,
+                                                  strip_accents=strip, lowercase=lower)
+        t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return t
+
+    def unigram(self):
+        """XLM-R: words by white space, each with a mark before it."""
+        t = Tokenizer(models.Unigram(list(zip(self.tokens, self.scores)), self.kinds.index(2), False))
+        if self.charsmap:
+            t.normalizer = normalizers.Precompiled(bytes(self.charsmap))
+        t.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
         return t
 
 
@@ -278,6 +302,10 @@ def main():
     for path in o.files:
         vocabulary = Vocabulary(path)
         name = os.path.basename(path)
+        if vocabulary.model in ("bert", "t5"):
+            reference = vocabulary.word_piece() if vocabulary.model == "bert" else vocabulary.unigram()
+            bad += compare(library, path, reference, name, o.strings, o.seed)
+            continue
         if vocabulary.model != "gpt2":
             bad += compare(library, path, vocabulary.merged_blanks(), name, o.strings, o.seed)
             continue

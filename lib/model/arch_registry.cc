@@ -10,20 +10,13 @@ struct Row {
 };
 
 constexpr Row kArchitectures[] = {
-    {"bert", load_bert},
-    {"gemma-embedding", load_gemma_embedding},
-    {"gemma3", load_gemma3},
-    {"gemma4", load_gemma4},
-    {"gpt-oss", load_gpt_oss},
-    {"llama", load_llama},
-    {"mistral3", load_mistral3},
-    {"nomic-bert", load_nomic_bert},
-    {"olmoe", load_olmoe},
-    {"qwen2", load_qwen2},
-    {"qwen3", load_qwen3},
-    {"qwen35", load_qwen35},
-    {"qwen35moe", load_qwen35moe},
-    {"qwen3moe", load_qwen3moe},
+    {"bert", load_bert},           {"gemma-embedding", load_gemma_embedding},
+    {"gemma3", load_gemma3},       {"gemma4", load_gemma4},
+    {"gpt-oss", load_gpt_oss},     {"llama", load_llama},
+    {"mistral3", load_mistral3},   {"nomic-bert", load_nomic_bert},
+    {"olmoe", load_olmoe},         {"qwen2", load_qwen2},
+    {"qwen3", load_qwen3},         {"qwen35", load_qwen35},
+    {"qwen35moe", load_qwen35moe}, {"qwen3moe", load_qwen3moe},
     {"smollm3", load_smollm3},
 };
 

@@ -13,18 +13,10 @@
 #include "base/kv_dtype.h"
 #include "base/status.h"
 #include "gguf/gguf_file.h"
+#include "model/pooled_spec.h"
+#include "model/tensor_ref.h"
 
 namespace sharpi {
-
-/// A weight in the file: rows of n_in elements. Experts: n_out rows for each of n_experts slabs.
-struct TensorRef {
-  const GgufTensor* tensor = nullptr;  // nullptr = absent (optional weights)
-  uint64_t n_in = 0, n_out = 0, n_experts = 1;
-  uint64_t n_left_out = 0;  // rows of the tensor behind n_out that are not of the weight
-  explicit operator bool() const { return tensor != nullptr; }
-  uint64_t bytes() const { return tensor ? tensor->bytes : 0; }
-  uint64_t row_bytes() const { return ggml_row_bytes(tensor->type, n_in); }
-};
 
 enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet };
 enum class FfnKind : uint8_t { kDense, kMoe };
@@ -35,16 +27,6 @@ enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
 /// Which elements of a head a rotation turns together: j and j + n_rot/2 (NEOX), or 2j and 2j + 1
 /// (NORM), for which converters have permuted the rows of the projections.
 enum class RopePairs : uint8_t { kHalves, kNeighbours };
-
-/// What a file says about the rows of a text, SHARPI_POOLING_*; kUnsaid: nothing.
-enum class Pooling : uint8_t { kUnsaid, kNone, kMean, kCls, kLast, kRank };
-
-/// y = (x - mean) / sqrt(variance + eps) * weight + bias, of a row; f32. Absent: rows stay as they
-/// are.
-struct LayerNormSpec {
-  TensorRef weight, bias;  // bias may be absent
-  explicit operator bool() const { return static_cast<bool>(weight); }
-};
 
 /// Rotary embedding over the first n_rot dims of a head; 0 = a layer without (NoPE).
 struct RopeSpec {
@@ -112,9 +94,9 @@ struct Recurrence {
 struct FfnSpec {
   FfnKind kind = FfnKind::kDense;
   Activation activation = Activation::kSilu;
-  uint32_t d_ff = 0;             // dense width, or one expert's width
-  TensorRef gate, up, down;      // dense, or the expert slabs; a dense FFN may have no gate
-  bool fused_gate_up = false;    // MoE: `gate` holds gate rows then up rows, `up` is absent
+  uint32_t d_ff = 0;           // dense width, or one expert's width
+  TensorRef gate, up, down;    // dense, or the expert slabs; a dense FFN may have no gate
+  bool fused_gate_up = false;  // MoE: `gate` holds gate rows then up rows, `up` is absent
   uint32_t n_experts = 0, n_used = 0;
   bool renormalize = false;  // top-k weights /= max(sum, 2^-14)
   TensorRef router;          // f32 {E, n_experts}
@@ -191,18 +173,6 @@ struct MtpSpec {
   PairInput pair;
   TensorRef head_norm, embd, head;  // absent = the trunk's
   explicit operator bool() const { return static_cast<bool>(pair); }
-};
-
-/// What comes behind the pooling of a text's rows.
-struct PooledSpec {
-  Pooling pooling = Pooling::kUnsaid;
-  std::vector<TensorRef> projections;  // one after the other, without biases (EmbeddingGemma)
-  /// A score head: out * tanh(dense * row + dense_bias) + out_bias; without `dense` the row itself.
-  /// One label, or one for yes and one for no. Biases are f32 and optional.
-  TensorRef dense, dense_bias, out, out_bias;
-  uint32_t width(uint32_t n_embd) const {
-    return projections.empty() ? n_embd : static_cast<uint32_t>(projections.back().n_out);
-  }
 };
 
 struct ModelSpec {

@@ -4,6 +4,9 @@
 #include <array>
 #include <string>
 
+#include "model/model_spec.h"
+#include "model/spec_builder.h"
+
 namespace sharpi {
 namespace {
 

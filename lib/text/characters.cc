@@ -37,8 +37,7 @@ bool is_white_space(uint32_t c) {
 
 bool is_other(uint32_t c) {
   const utf8proc_category_t k = category(c);
-  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO ||
-         k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_CS;
+  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
 }
 
 bool is_punctuation(uint32_t c) {

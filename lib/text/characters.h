@@ -10,7 +10,7 @@ namespace sharpi {
 
 /// Unicode's property White_Space.
 bool is_white_space(uint32_t code_point);
-/// Control, format, private and unassigned code points.
+/// Control, format and private code points.
 bool is_other(uint32_t code_point);
 /// All ASCII characters that are no letters, digits or spaces, and Unicode's punctuation.
 bool is_punctuation(uint32_t code_point);

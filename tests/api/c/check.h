@@ -60,5 +60,6 @@ void test_storage(const fixture* f);
 void test_callbacks(const fixture* f);
 void test_lifetime(const fixture* f);
 void test_memory(const fixture* f);
+void test_embed(const fixture* f);
 
 #endif

@@ -52,6 +52,11 @@ func main() {
 		C.sharpi_session_summary{},
 		C.sharpi_stop_stream{},
 		C.sharpi_text_stream{},
+		C.sharpi_embedder_params{},
+		C.sharpi_embedder_summary{},
+		C.sharpi_text_tokens{},
+		C.sharpi_embed_params{},
+		C.sharpi_rerank_params{},
 	} {
 		t := reflect.TypeOf(value)
 		name := strings.TrimPrefix(t.Name(), "_Ctype_struct_")

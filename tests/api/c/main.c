@@ -106,9 +106,9 @@ static int open_fixture(fixture* f) {
 int main(void) {
   fixture f = {.path = SHARPI_TEST_MODEL};
   static void (*const kTests[])(const fixture*) = {
-      test_params,  test_context,  test_plan,    test_model,     test_text,     test_grammar,
-      test_session, test_sampling, test_storage, test_callbacks, test_lifetime, test_memory,
-      test_embed};
+      test_params,   test_context, test_plan,     test_model,   test_text,
+      test_grammar,  test_session, test_sampling, test_storage, test_callbacks,
+      test_lifetime, test_memory,  test_embed};
   if (open_fixture(&f)) {
     for (size_t i = 0; i < sizeof kTests / sizeof kTests[0]; ++i) kTests[i](&f);
   }

@@ -271,8 +271,8 @@ const Refusal kUnsupported[] = {
      [](ModelFile& f) { f.set("general.architecture", std::string("mamba")); },
      Code::kUnsupported,
      {"\"mamba\" is not supported",
-      "gemma3, gemma4, gpt-oss, llama, mistral3, olmoe, qwen2, qwen3, qwen35, qwen35moe, "
-      "qwen3moe"}},
+      "bert, gemma-embedding, gemma3, gemma4, gpt-oss, llama, mistral3, nomic-bert, olmoe, qwen2, "
+      "qwen3, qwen35, qwen35moe, qwen3moe"}},
     {"UnprintableArchitecture",
      test::tiny_qwen3,
      [](ModelFile& f) { f.set("general.architecture", std::string("qwen3\nx")); },
@@ -445,13 +445,13 @@ const Refusal kUnsupported[] = {
     {"ManyTensorsThatNothingReads",
      test::tiny_llama,
      [](ModelFile& f) {
-       for (const char* name : {"cls.output.weight", "cls.weight", "vision.0.weight",
+       for (const char* name : {"pooler.output.weight", "pooler.weight", "vision.0.weight",
                                 "clip.0.weight", "clip.1.weight", "clip.2.weight"}) {
          f.add_tensor(name, GgmlType::kF32, {64});
        }
      },
      Code::kUnsupported,
-     {"\"cls.output.weight\"", "\"clip.0.weight\" and 2 more", "llama"}},
+     {"\"pooler.output.weight\"", "\"clip.0.weight\" and 2 more", "llama"}},
     {"WeightScale",
      test::tiny_qwen3moe,
      [](ModelFile& f) { f.add_tensor("blk.0.ffn_down_exps.scale", GgmlType::kF32, {8}); },

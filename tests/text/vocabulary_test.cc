@@ -36,8 +36,8 @@ TEST(Vocabulary, AByteWithoutATokenIsDroppedWhereBytesAreSpelled) {
 
 TEST(Vocabulary, UnknownModelsAndPreTokenizersAreNamed) {
   VocabularyFile v;
-  v.add_bytes().model = "bert";
-  expect_refused(v, Code::kUnsupported, "\"bert\"");
+  v.add_bytes().model = "rwkv";
+  expect_refused(v, Code::kUnsupported, "\"rwkv\"");
   v.model = "gpt2";
   v.pre = "superbpe";
   expect_refused(v, Code::kUnsupported, "\"superbpe\"");

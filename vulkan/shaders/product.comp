@@ -13,29 +13,41 @@ layout(push_constant) uniform P {
   uint64_t w, up, x, y, scales;
   uint n_in, n_out, n_rows, row_bytes, up_row_bytes;
 } p;
+float sums[ROWS], ups[ROWS], w[32];
+// The run's part of each row's product. Rows are read four elements at a time where all begin at
+// multiples of four.
+void add_run(uint first, uint run, bool to_up) {
+  const uint n = min(32, p.n_in - run * 32);
+  for (int r = 0; r < ROWS; ++r) {
+    const uint64_t at = p.x + (uint64_t(min(first + r, p.n_rows - 1)) * p.n_in + run * 32) * 4;
+    float sum = 0.0;
+    if (n == 32 && p.n_in % 4 == 0) {
+      F32x4 x = F32x4(at);
+      for (uint i = 0; i < 8; ++i) {
+        const vec4 four = x.v[i];
+        sum += w[4 * i] * four.x;
+        sum += w[4 * i + 1] * four.y;
+        sum += w[4 * i + 2] * four.z;
+        sum += w[4 * i + 3] * four.w;
+      }
+    } else {
+      for (uint i = 0; i < n; ++i) sum += w[i] * F32(at).v[i];
+    }
+    if (to_up) ups[r] += sum;
+    else sums[r] += sum;
+  }
+}
 void main() {
   const uint j = item(), first = gl_WorkGroupID.z * ROWS;
   if (j >= p.n_out) return;
   const bool gates = EPILOGUE >= 2;
-  float sums[ROWS], ups[ROWS], w[32];
   for (int r = 0; r < ROWS; ++r) sums[r] = ups[r] = 0.0;
   for (uint run = me(); run < (p.n_in + 31) / 32; run += threads()) {
-    const uint n = min(32, p.n_in - run * 32);
     read_weights(TYPE, p.w + uint64_t(j) * p.row_bytes, run, p.n_in, w);
-    for (int r = 0; r < ROWS; ++r) {
-      F32 x = F32(p.x + (uint64_t(min(first + r, p.n_rows - 1)) * p.n_in + run * 32) * 4);
-      float sum = 0.0;
-      for (uint i = 0; i < n; ++i) sum += w[i] * x.v[i];
-      sums[r] += sum;
-    }
+    add_run(first, run, false);
     if (!gates) continue;
     read_weights(TYPE_UP, p.up + uint64_t(j) * p.up_row_bytes, run, p.n_in, w);
-    for (int r = 0; r < ROWS; ++r) {
-      F32 x = F32(p.x + (uint64_t(min(first + r, p.n_rows - 1)) * p.n_in + run * 32) * 4);
-      float sum = 0.0;
-      for (uint i = 0; i < n; ++i) sum += w[i] * x.v[i];
-      ups[r] += sum;
-    }
+    add_run(first, run, true);
   }
   for (int r = 0; r < ROWS; ++r) {
     const float got = sum_all(sums[r]), up = gates ? sum_all(ups[r]) : 0.0;

@@ -107,8 +107,12 @@ void read_weights(int type, uint64_t row, uint run, uint n, out float w[32]) {
       break;
     case kQ8_0: {
       const uint64_t b = row + run * 34;
-      const float d = half_bytes(b, 0);
-      for (uint i = 0; i < 32; ++i) w[i] = d * float(sbyte_at(b, 2 + i));
+      const float d = half_of(uint(U16(b).v[0]));
+      for (uint i = 0; i < 16; ++i) {
+        const int two = int(U16(b).v[1 + i]);
+        w[2 * i] = d * float(two << 24 >> 24);
+        w[2 * i + 1] = d * float(two << 16 >> 24);
+      }
       break;
     }
     case kQ4_0: {

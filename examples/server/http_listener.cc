@@ -311,7 +311,10 @@ void HttpListener::sweep() {
   poller_.change(listener_, Poller::For::kReading, nullptr);
 }
 
+// Others may have kept this thread for as long: what came meanwhile, or can leave now, counts first.
 void HttpListener::end_late(Connection& connection) {
+  handle(connection, false);
+  if (Clock::now() < connection.deadline()) return;
   if (connection.state() != State::kArrives || !connection.parser().has_line()) {
     return close(connection);
   }

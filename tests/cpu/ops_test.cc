@@ -215,6 +215,51 @@ TEST_P(Ops, ClampedSwigluMatchesDoubleOverTheWholeRange) {
   }
 }
 
+TEST_P(Ops, GeluWithTheErrorFunctionMatchesDouble) {
+  std::vector<float> x, bias;
+  for (int i = -4000; i <= 4000; ++i) {
+    x.push_back(static_cast<float>(i) / 250.0f);
+    bias.push_back(i % 2 == 0 ? 0.5f : -0.25f);
+  }
+  std::vector<float> y = x, with_bias = x;
+  gelu(kernels_of(GetParam()), y.data(), nullptr, y.size());
+  gelu(kernels_of(GetParam()), with_bias.data(), bias.data(), y.size());
+  const auto exact = [](double v) { return 0.5 * v * std::erfc(-v / std::sqrt(2.0)); };
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto v = static_cast<double>(x[i]);
+    EXPECT_NEAR(static_cast<double>(y[i]), exact(v), 3e-7 * std::max(1.0, std::fabs(v))) << v;
+    const double moved = v + static_cast<double>(bias[i]);
+    EXPECT_NEAR(static_cast<double>(with_bias[i]), exact(moved),
+                3e-7 * std::max(1.0, std::fabs(moved)))
+        << moved;
+  }
+}
+
+TEST_P(Ops, LayerNormMatchesDoubleInPlaceToo) {
+  for (const size_t n : {1, 7, 32, 384, 1001}) {
+    std::vector<float> x(n), w(n), b(n), y(n);
+    for (size_t i = 0; i < n; ++i) {
+      x[i] = 5.0f + std::sin(static_cast<float>(i) * 1.7f);
+      w[i] = 1.0f + 0.01f * static_cast<float>(i % 13);
+      b[i] = 0.1f * static_cast<float>(i % 5);
+    }
+    double mean = 0, variance = 0;
+    for (const float v : x) mean += static_cast<double>(v) / static_cast<double>(n);
+    for (const float v : x)
+      variance += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean) /
+                  static_cast<double>(n);
+    layer_norm(kernels_of(GetParam()), x.data(), w.data(), b.data(), 1e-5f, n, y.data());
+    for (size_t i = 0; i < n; ++i) {
+      const double want = (static_cast<double>(x[i]) - mean) / std::sqrt(variance + 1e-5) *
+                              static_cast<double>(w[i]) +
+                          static_cast<double>(b[i]);
+      EXPECT_NEAR(static_cast<double>(y[i]), want, 2e-5) << n << " " << i;
+    }
+    layer_norm(kernels_of(GetParam()), x.data(), w.data(), b.data(), 1e-5f, n, x.data());
+    EXPECT_EQ(x, y);
+  }
+}
+
 TEST_P(Ops, GegluMatchesDoubleOverTheWholeRange) {
   const std::vector<float> g = sweep(), up = random_row(g.size(), 12);
   std::vector<float> y(g.size() + 16, std::nanf(""));

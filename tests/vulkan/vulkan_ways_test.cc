@@ -2,6 +2,7 @@
 // All ways of the Vulkan tier: splits, weights that stream, drafts, forks, saved sessions,
 // compaction, KV codecs, and memory: what is taken is what the plan says. Every one is near what
 // the CPU tier computes alone.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/session_blob.h"
@@ -194,6 +195,47 @@ TEST_P(VulkanWays, EveryCodecIsNearTheCpu) {
     if (host == nullptr) continue;  // heads that this codec does not take
     ASSERT_TRUE(whole);
     EXPECT_LE(apart(talk(whole), talk(host)), kCodecNear) << "codec " << dtype;
+  }
+}
+
+/// A row of weights is what the CPU tier takes it for, in every format of a file, in products and
+/// as an embedding.
+TEST(VulkanWeights, EveryFormatIsNearTheCpu) {
+  SHARPI_NEEDS_VULKAN();
+  for (const GgmlType type :
+       {GgmlType::kF32, GgmlType::kF16, GgmlType::kBF16, GgmlType::kQ8_0, GgmlType::kQ4_0,
+        GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ2_K, GgmlType::kQ3_K,
+        GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kIQ4_NL, GgmlType::kIQ4_XS,
+        GgmlType::kMXFP4}) {
+    SCOPED_TRACE(ggml_traits(type).name);
+    test::ModelRecipe recipe = test::tiny_qwen3();
+    recipe.n_layers = 1;
+    recipe.n_embd = recipe.d_ff = 256;
+    recipe.matrix_type = recipe.table_type = type;
+    const MadeModel file(recipe);
+    auto engine = InnerEngine::open(file.path(), &host_and_vulkan);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    std::vector<Logits> got;
+    for (const uint32_t device : {0u, 1u}) {
+      auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+        s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+        p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+        p->device = device;
+        p->n_gpu_layers = device == 0 ? 0 : -1;
+      });
+      ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+      auto model = Model::load(engine.value().context, plan.value(), nullptr);
+      ASSERT_TRUE(model.is_ok()) << model.status().text();
+      const auto s = make_session(model.value(), plan.value()->session);
+      prefill(s.get(), file.tokens(9));
+      got.push_back(logits_of(*s, *engine.value().spec));
+    }
+    const double d = distance(got[0], got[1]);
+    double most = 0;
+    for (const float x : got[0]) most = std::max(most, std::fabs(double{x}));
+    EXPECT_GT(most, 0.01);  // else nothing was multiplied
+    EXPECT_TRUE(std::isfinite(d));
+    EXPECT_LE(d, kNear * std::max(1.0, most));
   }
 }
 

@@ -311,7 +311,7 @@ void HttpListener::sweep() {
   poller_.change(listener_, Poller::For::kReading, nullptr);
 }
 
-// Others may have kept this thread for as long: what came meanwhile, or can leave now, counts first.
+// This thread may itself have been late: what came meanwhile, or can leave now, counts first.
 void HttpListener::end_late(Connection& connection) {
   handle(connection, false);
   if (Clock::now() < connection.deadline()) return;

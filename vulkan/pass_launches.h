@@ -26,7 +26,7 @@ using device::RowSum;
 
 /// Rows that one workgroup of a product takes.
 inline constexpr uint32_t kProductRows = 8;
-/// Rows that one workgroup of attention takes at most, and floats of their queries in shared memory.
+/// Rows that one workgroup of attention takes at most, and floats of their queries in its memory.
 inline constexpr uint32_t kAttentionRows = 8, kAttentionFloats = 1024;
 
 /// Matrices of routed experts: `stride` bytes from each other.

@@ -4,7 +4,7 @@
 //   needle_curve FIXTURE.gguf GOLDEN.json [--kv f32|bf16|q8_0|q4] [--budgets 64,128,...] [--needles
 //   N]
 //                [--first I] [--modes in,after,probe,bounded,bounded-probe,blind] [--policies a,b]
-//                [--pool K] [--span F] [--sinks N] [--layers 0|1|2] [--csv FILE] [--rows FILE]
+//                [--pool K] [--span F] [--sinks N] [--layers 0|1|2|3] [--csv FILE] [--rows FILE]
 // Modes: in = the question is in the captured window; after = it is read after compaction; probe =
 // the same, but compaction looks through it; bounded = kv_budget with look-ahead, chunk 128;
 // bounded-probe = with the question as the session's probe instead; blind = with neither.
@@ -32,7 +32,7 @@ struct Options {
   size_t needles = 24, first = 0;
   uint32_t pool = 0, span = 0;  // 0 = the library's default
   uint32_t sinks = SHARPI_UNSET;
-  std::string policies;  // empty = all
+  std::string policies;  // empty = all but those that need replay scores
   sharpi_layer_budget layers = SHARPI_LAYER_BUDGET_EQUAL;
 };
 
@@ -43,7 +43,8 @@ struct Named {
 constexpr Named kPolicies[] = {
     {SHARPI_POLICY_GLOBAL, "global"},       {SHARPI_POLICY_SNAPKV, "snapkv"},
     {SHARPI_POLICY_DEFENSIVE, "defensive"}, {SHARPI_POLICY_VALUE, "value"},
-    {SHARPI_POLICY_SPAN, "span"},           {SHARPI_POLICY_RETRIEVAL, "retrieval"}};
+    {SHARPI_POLICY_SPAN, "span"},           {SHARPI_POLICY_RETRIEVAL, "retrieval"},
+    {SHARPI_POLICY_REPLAY, "replay"},       {SHARPI_POLICY_MIXED, "mixed"}};
 
 enum class Watch { kLookAhead, kProbe, kNothing };
 
@@ -53,6 +54,10 @@ ModelSetup setup_for(const Options& o, sharpi_policy policy, uint32_t kv_budget,
   setup.edit = [=](sharpi_plan_params* p, sharpi_session_params* s) {
     s->k_dtype = s->v_dtype = o.kv;
     s->capture_window = 64;
+    s->replay = o.policies.find("replay") != std::string::npos ||
+                        o.policies.find("mixed") != std::string::npos
+                    ? 1
+                    : 0;
     if (kv_budget == 0) return;
     p->n_chunk = 128;
     s->kv_budget = kv_budget;
@@ -117,7 +122,9 @@ class Curve {
   std::vector<Named> policies() const {
     std::vector<Named> out;
     for (const Named& p : kPolicies) {
-      if (o_.policies.empty() || o_.policies.find(p.name) != std::string::npos) out.push_back(p);
+      const bool replays = p.policy == SHARPI_POLICY_REPLAY || p.policy == SHARPI_POLICY_MIXED;
+      const bool named = o_.policies.find(p.name) != std::string::npos;
+      if (o_.policies.empty() ? !replays : named) out.push_back(p);
     }
     return out;
   }
@@ -157,11 +164,11 @@ class Curve {
     sharpi_compact_params p = compact_params(policy, budget);
     p.sinks = o_.sinks;
     const bool pools = policy >= SHARPI_POLICY_SNAPKV && policy <= SHARPI_POLICY_VALUE;
-    const bool marks = policy == SHARPI_POLICY_SPAN || policy == SHARPI_POLICY_RETRIEVAL;
+    const bool marks = !pools && policy != SHARPI_POLICY_GLOBAL;
     if (o_.pool != 0 && pools) p.pool_kernel = o_.pool;
     if (o_.span != 0 && marks) p.span = o_.span;
     p.layer_budget = o_.layers;
-    if (probe != nullptr) {
+    if (probe != nullptr && policy != SHARPI_POLICY_REPLAY) {
       p.probe = probe->data();
       p.n_probe = kQuestion;
     }

@@ -4,13 +4,14 @@
 //   text_needles MODEL.gguf TEXT [--lengths 1024,2048] [--depths 10,50,90] [--shares 50,25,12.5,6]
 //                [--modes in,probe,after,text,bounded] [--policies a,b] [--needles N] [--kv
 //                f32|bf16|q8_0]
-//                [--span N] [--pool N] [--sinks N] [--recency N] [--layers 0|1|2] [--threads N]
-//                [--others N]
+//                [--span N] [--pool N] [--sinks N] [--recency N] [--layers 0|1|2|3] [--threads N]
+//                [--others N] [--replay N]
 // A needle is a sentence between two paragraphs, "The secret number of Oslo is 48213."; --others of
-// its kind, of other cities, stand elsewhere (0 to 2). Modes: in = the question is in the captured
-// window; probe = it is read after compaction, which was aimed at it; after = it is read after
-// compaction, which knew nothing of it; text = no question, the text goes on; bounded = the session
-// never holds more rows than the share and a chunk of 128, and looks ahead. Columns:
+// its kind, of other cities, stand elsewhere (0 to 2). --replay: every so many-th query gives
+// replay scores; 0 = none does. Modes: in = the question is in the captured window; probe = it is
+// read after compaction, which was aimed at it; after = it is read after compaction, which knew
+// nothing of it; text = no question, the text goes on; bounded = the session never holds more rows
+// than the share and a chunk of 128, and looks ahead. Columns:
 // model,kv,mode,policy,length,share,found,needles,nll. length is what --lengths said, share the
 // rows kept in percent, nll the mean of -ln p over the answer's tokens, or over 96 tokens of the
 // text. Lines of the policy "whole" are of the session without compaction.
@@ -35,6 +36,7 @@ struct Named {
   const char* name;
 };
 constexpr Named kPolicies[] = {
+    {SHARPI_POLICY_REPLAY, "replay"},       {SHARPI_POLICY_MIXED, "mixed"},
     {SHARPI_POLICY_RETRIEVAL, "retrieval"}, {SHARPI_POLICY_SPAN, "span"},
     {SHARPI_POLICY_DEFENSIVE, "defensive"}, {SHARPI_POLICY_VALUE, "value"},
     {SHARPI_POLICY_SNAPKV, "snapkv"},       {SHARPI_POLICY_GLOBAL, "global"}};
@@ -42,7 +44,7 @@ constexpr Named kPolicies[] = {
 struct Options {
   std::string model, text, policies, modes = "in,probe,after,text";
   std::vector<double> lengths = {1024, 2048}, depths = {10, 50, 90}, shares = {50, 25, 12.5, 6};
-  uint32_t n_needles = 1, span = 0, pool = 0, n_threads = 2, n_others = 0;
+  uint32_t n_needles = 1, span = 0, pool = 0, n_threads = 2, n_others = 0, every = 1;
   uint32_t sinks = SHARPI_UNSET, recency = SHARPI_UNSET;
   sharpi_kv_dtype kv = SHARPI_KV_F32;
   std::string kv_name = "f32";
@@ -158,6 +160,8 @@ class Needles {
       s->n_ctx = n_ctx;
       s->k_dtype = s->v_dtype = o_.kv;
       s->capture_window = 64;
+      s->replay = o_.every == 0 ? 0 : 1;
+      s->replay_every = std::max(o_.every, 1u);
       if (o_.does("bounded")) p->n_chunk = 128;
       params_ = *s;
     };
@@ -229,14 +233,14 @@ class Needles {
     const uint32_t rows = chat.info().n_tokens;
     sharpi_compact_params params =
         compact_params(p.policy, static_cast<uint32_t>(rows * share / 100));
-    if (o_.span != 0 && (p.policy == SHARPI_POLICY_SPAN || p.policy == SHARPI_POLICY_RETRIEVAL))
-      params.span = o_.span;
+    const bool pools = p.policy >= SHARPI_POLICY_SNAPKV && p.policy <= SHARPI_POLICY_VALUE;
+    if (o_.span != 0 && !pools && p.policy != SHARPI_POLICY_GLOBAL) params.span = o_.span;
     if (o_.pool != 0 && p.policy >= SHARPI_POLICY_SNAPKV && p.policy <= SHARPI_POLICY_VALUE)
       params.pool_kernel = o_.pool;
     params.sinks = o_.sinks;
     params.recency = o_.recency;
     if (p.policy != SHARPI_POLICY_GLOBAL) params.layer_budget = o_.layers;
-    if (mode[0] == 'p') {
+    if (mode[0] == 'p' && p.policy != SHARPI_POLICY_REPLAY) {
       params.probe = c.question.data();
       params.n_probe = static_cast<uint32_t>(c.question.size());
     }
@@ -299,6 +303,8 @@ bool parse(int argc, char** argv, Options* o) {
       o->recency = count();
     else if (flag == "--layers")
       o->layers = static_cast<sharpi_layer_budget>(count());
+    else if (flag == "--replay")
+      o->every = count();
     else if (flag == "--threads")
       o->n_threads = count();
     else if (flag == "--others")

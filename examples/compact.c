@@ -33,8 +33,8 @@ static const char kHelp[] =
     "  --budget N        KV rows a layer keeps (256)\n"
     "  --window N        queries at the prompt's end that choose them (64)\n"
     "  --headroom N      free rows that stay committed (64)\n"
-    "  --policy NAME     global, snapkv, defensive, value, span or retrieval (the library's "
-    "choice)\n"
+    "  --policy NAME     global, snapkv, defensive, value, span, retrieval, replay or mixed\n"
+    "                    (the library's choice)\n"
     "  --probe TEXT      a question that is asked after compaction, and chooses the rows\n"
     "  -c N|auto         context in tokens (4096); auto = the largest that fits\n"
     "  -n N              tokens to generate at most (64)\n"
@@ -44,15 +44,16 @@ static const char kHelp[] =
     "KV types that are left out are read from SHARPI_KV_DTYPE where it is set; with\n"
     "SHARPI_SNAPKV_BUDGET the prompt is compacted to that budget before it is to --budget.\n";
 
-static const char* const kPolicies[] = {"auto",  "global", "snapkv",   "defensive",
-                                        "value", "span",   "retrieval"};
+static const char* const kPolicies[] = {"auto", "global",    "snapkv", "defensive", "value",
+                                        "span", "retrieval", "keep",   "replay",    "mixed"};
 
 static sharpi_policy parse_policy(const char* flag, const char* text) {
-  for (sharpi_policy p = SHARPI_POLICY_AUTO; p <= SHARPI_POLICY_RETRIEVAL; ++p) {
-    if (strcmp(text, kPolicies[p]) == 0) return p;
+  for (sharpi_policy p = SHARPI_POLICY_AUTO; p <= SHARPI_POLICY_MIXED; ++p) {
+    if (p != SHARPI_POLICY_KEEP && strcmp(text, kPolicies[p]) == 0) return p;
   }
   fprintf(stderr,
-          "%s: %s \"%s\": auto, global, snapkv, defensive, value, span or retrieval is expected\n",
+          "%s: %s \"%s\": auto, global, snapkv, defensive, value, span, retrieval, replay or mixed "
+          "is expected\n",
           program_name, flag, text);
   exit(EXIT_USAGE);
 }
@@ -120,6 +121,7 @@ static int open_model(const options* o, objects* x) {
   session.k_dtype = session.tail_k_dtype = o->k_dtype;
   session.v_dtype = session.tail_v_dtype = o->v_dtype;
   session.capture_window = o->window; /* the plan prices the queries and the scratch */
+  session.replay = o->policy == SHARPI_POLICY_REPLAY || o->policy == SHARPI_POLICY_MIXED;
   sharpi_plan_params plan;
   sharpi_plan_params_init(&plan, sizeof plan);
   plan.session = &session;
@@ -189,6 +191,8 @@ static int compact(const options* o, objects* x) {
     if (question == NULL) return EXIT_FAILED;
     params.probe = question;
   }
+  const uint32_t n_question = params.n_probe;
+  if (o->policy == SHARPI_POLICY_REPLAY) params.n_probe = 0; /* it asks nothing */
   sharpi_compact_report report = {.struct_size = sizeof report};
   int failed = print_memory(x->session, "before");
   if (!failed && sharpi_session_compact(x->session, &params, &report, &err)) {
@@ -204,7 +208,7 @@ static int compact(const options* o, objects* x) {
     failed = print_memory(x->session, "after");
   }
   if (!failed && question != NULL &&
-      sharpi_session_prefill(x->session, question, params.n_probe, NULL, NULL, &err)) {
+      sharpi_session_prefill(x->session, question, n_question, NULL, NULL, &err)) {
     failed = report_error("question", &err);
   }
   free(question);

@@ -295,7 +295,11 @@ SHARPI_API sharpi_status sharpi_device_find(const sharpi_context *context, const
  *  Precedence of a field left unset (AUTO or ::SHARPI_UNSET): environment, then `auto`.
  *  @{ */
 typedef uint32_t sharpi_policy;
-#define SHARPI_POLICY_AUTO      0u             /**< The best one by our measurements: retrieval. */
+#define SHARPI_POLICY_AUTO      0u             /**< The best one by our measurements: RETRIEVAL. In a session
+                                                    that captures replay scores: MIXED where a question is
+                                                    known, which is where sharpi_compact_params has a probe
+                                                    or a window, and in compactions by kv_budget and
+                                                    prompt_budget; else REPLAY. */
 #define SHARPI_POLICY_GLOBAL    1u             /**< One keep set for the model: softmax mass summed over
                                                     layers, heads and queries; no pooling. */
 #define SHARPI_POLICY_SNAPKV    2u             /**< Per KV head, mean over window and group, average
@@ -309,6 +313,14 @@ typedef uint32_t sharpi_policy;
                                                     any layer or head counts in all of them, and a
                                                     query counts half as much as one 32 later. */
 #define SHARPI_POLICY_KEEP      7u             /**< The host passes the rows. */
+#define SHARPI_POLICY_REPLAY    8u             /**< For questions that nobody knows yet: how much a position
+                                                    would be looked at if the text were read a second time,
+                                                    by the scores that sharpi_session_params.replay
+                                                    captures, added up over layers and heads. Asks no
+                                                    captured query and no probe. UNSUPPORTED in a session
+                                                    without the scores. */
+#define SHARPI_POLICY_MIXED     9u             /**< RETRIEVAL's rows first, for half of what the budget leaves
+                                                    to scores, and REPLAY's for the rest. */
 
 #define SHARPI_DRAFT_NGRAM 1u                  /**< Prompt lookup: the draft is what followed the last
                                                     tokens where they occurred before in this session. As
@@ -426,6 +438,23 @@ typedef struct sharpi_session_params {
                                                     block is the model's: in a session's own parameters
                                                     0 = what the plan has, and another value than that
                                                     is refused. */
+  uint32_t replay;                             /**< 1 = capture replay scores, which policies REPLAY and MIXED
+                                                    choose by: default 0. Every row of full attention gets
+                                                    a number for each KV head when the pass that reads it
+                                                    is done: the most attention that a query of the same
+                                                    256 tokens would pay to it if it came 1024 positions
+                                                    later. The numbers follow their rows: forks, saved and
+                                                    restored sessions have them, truncation drops them,
+                                                    compaction moves them, and a call that fails leaves
+                                                    none. Rows of passes of no more tokens than the
+                                                    capture_window, decoded tokens above all, get theirs
+                                                    together, before the window is full or the session is
+                                                    compacted. Needs a capture_window (default then 64) of
+                                                    at least 64; UNSUPPORTED where layers of full
+                                                    attention are on a GPU. A session with replay restores
+                                                    only blobs of such sessions (MISMATCH). */
+  uint32_t replay_every;                       /**< With replay: only every so many-th query is asked, 1 to 16;
+                                                    default 1. 4 costs a quarter and finds less. */
 } sharpi_session_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -1640,8 +1669,9 @@ typedef struct sharpi_compact_params {
                                                     sessions keep what they were priced for. */
   uint32_t pool_kernel;                        /**< Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd,
                                                     default 13, the only one of other policies. */
-  uint32_t span;                               /**< Rows after a hit by SPAN and RETRIEVAL; default 12,
-                                                    the only one of other policies. */
+  uint32_t span;                               /**< Rows after a hit by SPAN, RETRIEVAL, REPLAY and MIXED;
+                                                    default UNSET = 12, and 4 by replay scores. Not with
+                                                    other policies. */
   sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
   uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */
@@ -1670,6 +1700,8 @@ typedef struct sharpi_compact_report {
   uint32_t kept_unranked;                      /**< Of rows_after: rows that stayed without being scored:
                                                     the host's rows (KEEP), or all of them, if the budget
                                                     was large enough for all. */
+  uint32_t kept_replayed;                      /**< Of kept_scored: chosen by replay scores. */
+  uint32_t reserved;                           /**< 0. */
 } sharpi_compact_report;
 
 /** Scores, selects, moves, returns memory. On failure the session is bit-identical to before, and holds

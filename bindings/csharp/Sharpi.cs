@@ -70,7 +70,7 @@ namespace LibSharpi
             rewind, n_checkpoints, kv_budget, prompt_budget, capture_window, recency, sinks,
             policy, lookahead, per_layer_budgets, n_probe, n_draft;
         public int* probe;
-        public uint drafters, n_draft_vocab;
+        public uint drafters, n_draft_vocab, replay, replay_every;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -384,7 +384,8 @@ namespace LibSharpi
         public uint struct_size, policy, rows_before, rows_after, n_layers, capacity;
         public ulong payload_before, payload_after, held_before, held_after;
         public double score_ms, move_ms;
-        public uint kept_sinks, kept_recent, kept_scored, kept_unranked;
+        public uint kept_sinks, kept_recent, kept_scored, kept_unranked,
+            kept_replayed, reserved;
     }
 
     public static unsafe class Sharpi
@@ -424,6 +425,7 @@ namespace LibSharpi
             SHARPI_DEVICE_MEASURE = 1, SHARPI_POLICY_AUTO = 0, SHARPI_POLICY_GLOBAL = 1,
             SHARPI_POLICY_SNAPKV = 2, SHARPI_POLICY_DEFENSIVE = 3, SHARPI_POLICY_VALUE = 4,
             SHARPI_POLICY_SPAN = 5, SHARPI_POLICY_RETRIEVAL = 6, SHARPI_POLICY_KEEP = 7,
+            SHARPI_POLICY_REPLAY = 8, SHARPI_POLICY_MIXED = 9,
             SHARPI_DRAFT_NGRAM = 1, SHARPI_DRAFT_MTP = 2, SHARPI_DRAFT_AUTO = 4,
             SHARPI_DRAFT_MODEL = 8,
             SHARPI_BUDGET_AUTO = 0xFFFFFFFE, SHARPI_ARITHMETIC_FAST = 0,

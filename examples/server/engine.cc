@@ -19,7 +19,8 @@ sharpi_session_params session_template(const Settings& s) {
   p.kv_budget = s.kv_budget;
   p.prompt_budget = s.prompt_budget;
   p.policy = s.policy;
-  p.capture_window = s.capture_window;
+  p.capture_window = s.replay ? std::max(s.capture_window, 64u) : s.capture_window;
+  p.replay = s.replay ? 1 : 0;
   p.n_checkpoints = s.checkpoints;
   p.n_draft = s.n_draft();
   p.drafters = s.drafters();

@@ -253,6 +253,7 @@ json SessionCache::compact(Conversation* c, const sharpi_compact_params& params)
                         {"kept_recent", report.kept_recent},
                         {"kept_scored", report.kept_scored},
                         {"kept_unranked", report.kept_unranked},
+                        {"kept_replayed", report.kept_replayed},
                         {"n_layers", report.n_layers},
                         {"capacity", report.capacity},
                         {"payload_before", report.payload_before},

@@ -92,11 +92,15 @@ const Option kOptions[] = {
               : s.prompt_budget == SHARPI_UNSET     ? json(0)
                                                     : json(s.prompt_budget);
      }},
-    {"policy", "NAME", "what budgets keep: auto, global, snapkv, defensive, value, span, retrieval",
+    {"policy", "NAME",
+     "what budgets keep: auto, global, snapkv, defensive, value, span, retrieval, "
+     "and with --replay replay, mixed",
      [](Settings& s, const std::string& t) { s.policy = policy_of(t); },
      [](const Settings& s) -> json { return policy_name(s.policy); }},
     {"capture-window", "N", "queries kept to compact by, 0 = none (32)",
      COUNT(capture_window, 0, 65536)},
+    {"replay", nullptr, "capture what compaction for questions that nobody knows yet chooses by",
+     SWITCH(replay)},
     {"checkpoints", "N", "recurrent states kept a session, for models that have them (4)",
      COUNT(checkpoints, 0, 1024)},
     {"gpu-layers", "N|auto", "layers on the GPU", LAYERS(gpu_layers)},

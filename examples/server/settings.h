@@ -30,6 +30,7 @@ struct Settings {
   uint32_t prompt_budget = SHARPI_UNSET;
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   uint32_t capture_window = 32;
+  bool replay = false;
   uint32_t checkpoints = 4;
   int32_t gpu_layers = -1, gpu_ffn = -1, gpu_experts = -1, expert_slots = -1, gpu_ends = -1;
   std::string device;  // as sharpi_device_find() reads it; empty: what the library takes

@@ -28,7 +28,8 @@ const NamedPolicy kPolicies[] = {
     {"auto", SHARPI_POLICY_AUTO},           {"global", SHARPI_POLICY_GLOBAL},
     {"snapkv", SHARPI_POLICY_SNAPKV},       {"defensive", SHARPI_POLICY_DEFENSIVE},
     {"value", SHARPI_POLICY_VALUE},         {"span", SHARPI_POLICY_SPAN},
-    {"retrieval", SHARPI_POLICY_RETRIEVAL},
+    {"retrieval", SHARPI_POLICY_RETRIEVAL}, {"replay", SHARPI_POLICY_REPLAY},
+    {"mixed", SHARPI_POLICY_MIXED},
 };
 
 struct NamedDraft {

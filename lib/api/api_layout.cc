@@ -70,7 +70,7 @@ static_assert(offsetof(sharpi_device, held_bytes) == 208);
 static_assert(offsetof(sharpi_device, other_bytes) == 216);
 static_assert(offsetof(sharpi_device, id) == 224);
 
-static_assert(sizeof(sharpi_session_params) == 88);
+static_assert(sizeof(sharpi_session_params) == 96);
 static_assert(offsetof(sharpi_session_params, struct_size) == 0);
 static_assert(offsetof(sharpi_session_params, n_ctx) == 4);
 static_assert(offsetof(sharpi_session_params, k_dtype) == 8);
@@ -92,6 +92,8 @@ static_assert(offsetof(sharpi_session_params, n_draft) == 68);
 static_assert(offsetof(sharpi_session_params, probe) == 72);
 static_assert(offsetof(sharpi_session_params, drafters) == 80);
 static_assert(offsetof(sharpi_session_params, n_draft_vocab) == 84);
+static_assert(offsetof(sharpi_session_params, replay) == 88);
+static_assert(offsetof(sharpi_session_params, replay_every) == 92);
 
 static_assert(sizeof(sharpi_device_request) == 48);
 static_assert(offsetof(sharpi_device_request, struct_size) == 0);
@@ -445,7 +447,7 @@ static_assert(offsetof(sharpi_compact_params, keep) == 56);
 static_assert(offsetof(sharpi_compact_params, progress) == 64);
 static_assert(offsetof(sharpi_compact_params, user_data) == 72);
 
-static_assert(sizeof(sharpi_compact_report) == 88);
+static_assert(sizeof(sharpi_compact_report) == 96);
 static_assert(offsetof(sharpi_compact_report, struct_size) == 0);
 static_assert(offsetof(sharpi_compact_report, policy) == 4);
 static_assert(offsetof(sharpi_compact_report, rows_before) == 8);
@@ -462,6 +464,8 @@ static_assert(offsetof(sharpi_compact_report, kept_sinks) == 72);
 static_assert(offsetof(sharpi_compact_report, kept_recent) == 76);
 static_assert(offsetof(sharpi_compact_report, kept_scored) == 80);
 static_assert(offsetof(sharpi_compact_report, kept_unranked) == 84);
+static_assert(offsetof(sharpi_compact_report, kept_replayed) == 88);
+static_assert(offsetof(sharpi_compact_report, reserved) == 92);
 
 static_assert(sizeof(sharpi_expert_stats) == 64);
 static_assert(offsetof(sharpi_expert_stats, struct_size) == 0);

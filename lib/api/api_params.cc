@@ -75,6 +75,7 @@ sharpi_session_params default_session_params() noexcept {
   p.sinks = SHARPI_UNSET;
   p.policy = SHARPI_POLICY_AUTO;
   p.lookahead = 1;
+  p.replay_every = 1;
   return p;
 }
 
@@ -127,7 +128,7 @@ sharpi_compact_params default_compact_params() noexcept {
   p.sinks = SHARPI_UNSET;
   p.headroom = kDefaultHeadroom;
   p.pool_kernel = kDefaultPoolKernel;
-  p.span = kDefaultSpan;
+  p.span = SHARPI_UNSET;
   p.layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
   return p;
 }

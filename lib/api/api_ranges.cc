@@ -99,7 +99,7 @@ Status check_scoring(const sharpi_compact_params& p) {
                          "pool_kernel is %u, but policy %u averages no rows", p.pool_kernel,
                          p.policy);
   }
-  if (!marks && p.span != defaults.span) {
+  if (!marks && p.span != SHARPI_UNSET) {
     return Status::error(Code::kInvalidArgument,
                          "span is %u, but policy %u marks no rows after a hit", p.span, p.policy);
   }
@@ -109,6 +109,7 @@ Status check_scoring(const sharpi_compact_params& p) {
 /// Fields that the policy, or a probe, leaves without a use.
 Status check_used(const sharpi_compact_params& p) {
   const bool keeps = p.policy == SHARPI_POLICY_KEEP;
+  const bool replays = p.policy == SHARPI_POLICY_REPLAY;
   const struct {
     bool unused;
     const char* name;
@@ -121,6 +122,9 @@ Status check_used(const sharpi_compact_params& p) {
        "policy 7 (KEEP) keeps just the rows of keep"},
       {keeps && p.window != SHARPI_UNSET, "window", p.window, "policy 7 (KEEP) scores nothing"},
       {keeps && p.n_probe != 0, "n_probe", p.n_probe, "policy 7 (KEEP) scores nothing"},
+      {replays && p.window != SHARPI_UNSET, "window", p.window,
+       "policy 8 (REPLAY) asks no captured queries"},
+      {replays && p.n_probe != 0, "n_probe", p.n_probe, "policy 8 (REPLAY) asks no probe"},
       {p.n_probe != 0 && p.window != SHARPI_UNSET, "window", p.window,
        "the queries of a probe are all used"},
       {(keeps || policy_row(p.policy).scope == PolicyScope::kModel) &&
@@ -177,6 +181,8 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(is_policy(p.policy, policy_names()));
   SHARPI_TRY(is_switch("lookahead", p.lookahead));
   SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
+  SHARPI_TRY(is_switch("replay", p.replay));
+  SHARPI_TRY(in_range("replay_every", p.replay_every, 1, kMaxReplayEvery));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   SHARPI_TRY(in_range("n_draft", p.n_draft, 0, kMaxDraft));
   const uint32_t named = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
@@ -275,7 +281,7 @@ Status check_params(const sharpi_compact_params& p) {
     return Status::error(Code::kInvalidArgument, "pool_kernel %u is even; it must be odd",
                          p.pool_kernel);
   }
-  SHARPI_TRY(in_range("span", p.span, 0, kMaxSpan));
+  SHARPI_TRY(in_range_or("span", p.span, 0, kMaxSpan, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(one_of("layer_budget", p.layer_budget, SHARPI_LAYER_BUDGET_EQUAL,
                     SHARPI_LAYER_BUDGET_ENTROPY, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY)"));
   SHARPI_TRY(check_scoring(p));

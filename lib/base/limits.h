@@ -30,6 +30,13 @@ inline constexpr uint32_t kMaxPoolKernel = 1023;
 inline constexpr uint32_t kDefaultPoolKernel = 13;
 inline constexpr uint32_t kMaxSpan = 65536;
 inline constexpr uint32_t kDefaultSpan = 12;
+/// Replay scores: rows that a hit marks, positions of a chunk, first rows that every query sees,
+/// positions by which queries are turned, and the largest distance between queries that are asked.
+inline constexpr uint32_t kReplaySpan = 4;
+inline constexpr uint32_t kReplayChunk = 256;
+inline constexpr uint32_t kReplaySinks = 4;
+inline constexpr uint32_t kReplayDistance = 1024;
+inline constexpr uint32_t kMaxReplayEvery = 16;
 /// Draft tokens that one step verifies.
 inline constexpr uint32_t kMaxDraft = 32;
 /// n_draft_vocab is a multiple of this: a GPU stores so many rows of the head together.

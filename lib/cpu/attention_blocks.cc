@@ -56,7 +56,8 @@ AttentionBlocks::AttentionBlocks(const BlockOps& ops)
     : ops_(ops),
       spec_(ops.spec()),
       kernels_(ops.kernels()),
-      ropes_(make_rope_tables(spec_, &rope_of_layer_)) {}
+      ropes_(make_rope_tables(spec_, &rope_of_layer_)),
+      turns_(spec_) {}
 
 Status AttentionBlocks::run(const Op& op, const Pass& p) const {
   switch (op.kind) {
@@ -125,7 +126,8 @@ Status AttentionBlocks::attention_rows(const Pass& p, uint32_t layer) const {
   norm_and_rope(p, layer);
   if (!a.causal) return Status::ok();
   if (a.window == 0) capture_queries(p, layer);
-  return a.kv_source < 0 ? append_rows(p, layer) : Status::ok();
+  if (a.kv_source < 0) SHARPI_TRY(append_rows(p, layer));
+  return a.window == 0 ? capture_replay(p, layer) : Status::ok();
 }
 
 void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
@@ -212,6 +214,25 @@ Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
     });
     if (bad.load())
       return Status::error(Code::kInternal, "layer %u stores KV rows in an unknown codec", layer);
+  }
+  return Status::ok();
+}
+
+/// Of sequences whose pass gives its rows their replay scores; the rows are stored.
+Status AttentionBlocks::capture_replay(const Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const uint32_t source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
+  for (const SequenceRows& q : p.rows.sequences) {
+    if (!q.replay || p.rows.transient) continue;
+    const auto* session = static_cast<CpuSession*>(q.session);
+    ReplayTask t = session->replay_task(source, *q.ledger, a, turns_, layer);
+    t.first_slot = q.ledger->n_slots(source);
+    t.n_rows = q.n_rows;
+    t.first_position = q.position;
+    t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
+    t.q_stride = a.q.n_out;
+    SHARPI_TRY(score_replay(ops_.pool(), kernels_, t, p.ws.get<std::byte>(Buf::kReplay),
+                            p.ws.size(Buf::kReplay)));
   }
   return Status::ok();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/block_ops.h"
+#include "cpu/replay.h"
 #include "tier/rope_tables.h"
 
 namespace sharpi::cpu {
@@ -28,6 +29,7 @@ class AttentionBlocks {
   void norm_and_rope(const Pass& p, uint32_t layer) const;
   void capture_queries(const Pass& p, uint32_t layer) const;
   Status append_rows(const Pass& p, uint32_t layer) const;
+  Status capture_replay(const Pass& p, uint32_t layer) const;
   Status attend(const Pass& p, uint32_t layer) const;
   void project_out(const Pass& p, uint32_t layer) const;
 
@@ -36,6 +38,7 @@ class AttentionBlocks {
   const KernelSet& kernels_;
   std::vector<int32_t> rope_of_layer_;
   const std::vector<RopeTable> ropes_;
+  const ReplayTurns turns_;
 };
 
 }  // namespace sharpi::cpu

@@ -37,9 +37,9 @@ class CpuBackend final : public Backend, public TierSizer {
     std::vector<MemoryRow> rows = CpuSession::plan_rows(spec, placement, model, session);
     const uint32_t queries = score_queries(session);
     if (queries == 0) return rows;
-    for (const MemoryRow& r :
-         CpuScorer::plan_rows(spec, placement, pool_->size(), session.capacity(model.n_chunk),
-                              queries, policy_needs_values(session.policy))) {
+    for (const MemoryRow& r : CpuScorer::plan_rows(
+             spec, placement, pool_->size(), session.capacity(model.n_chunk), queries,
+             policy_needs_values(session.policy), session.replay_every != 0)) {
       rows.push_back(r);
     }
     return rows;

@@ -50,6 +50,10 @@ class CpuModel final : public TierModel {
       const ScoreShape& shape) const override {
     return scorer_.create_scratch(shape);
   }
+  Status score_waiting(TierSession& session, const ReplayRequest& request,
+                       ScoreScratch& scratch) const override {
+    return scorer_.score_waiting(session, request, scratch);
+  }
   std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
     return scorer_.scratch_rows(shape);
   }

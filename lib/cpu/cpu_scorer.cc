@@ -57,7 +57,7 @@ struct ScoreSizes {
 };
 
 ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
-                       bool values) {
+                       bool values, bool replay) {
   ScoreSizes s{};
   s.row = round_up(uint64_t{w.kv_heads} * n_slots * sizeof(float), 64);
   s.norms = values ? s.row : 0;
@@ -66,6 +66,9 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, ui
   s.visible = round_up(uint64_t{w.kv_heads} * n_queries * sizeof(uint32_t), 64);
   s.kernel = score_scratch_bytes(n_threads, n_queries, w.heads, w.dim, n_slots);
   if (values) s.kernel = std::max(s.kernel, value_norm_scratch_bytes(n_threads, w.heads, w.dim));
+  // Of replay scores, which are asked for after a pass that the ring holds.
+  if (replay)
+    s.kernel = std::max(s.kernel, replay_scratch_bytes(n_threads, n_queries, w.kv_heads, w.dim));
   s.total = 2 * s.row + s.norms + s.queries + s.weights + s.visible + s.kernel;
   return s;
 }
@@ -79,21 +82,39 @@ void prepare(const ScoreRequest& request, const KvView& view, uint32_t n_slots,
   describe_queries(request, view.n_heads, s->visible, s->weights);
 }
 
+bool reads_rows_of(const ModelSpec& spec, uint32_t layer, uint32_t owner) {
+  return layer == owner || spec.layers[layer].kv_source() == static_cast<int32_t>(owner);
+}
+
+/// Queries of a layer from a position on, one behind the other: [n][dim].
+Status gather_queries(const CpuSession& session, uint32_t layer, Capture source, uint64_t first,
+                      uint32_t n, uint64_t dim, float* to) {
+  const float* q = session.queries(layer, source);
+  if (q == nullptr)
+    return Status::error(Code::kInternal, "layer %u has no observed queries", layer);
+  const uint32_t ring = session.query_rows(source);
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint64_t slot = source == Capture::kRing ? (first + i) % ring : i;
+    std::memcpy(to + i * dim, q + slot * dim, dim * sizeof(float));
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 std::vector<MemoryRow> CpuScorer::plan_rows(const ModelSpec& spec, const Placement& placement,
                                             uint32_t n_threads, uint32_t n_slots,
-                                            uint32_t n_queries, bool values) {
+                                            uint32_t n_queries, bool values, bool replay) {
   const Widest w = widest(spec, placement);
-  return score_rows_of(w.heads == 0 ? 0
-                                    : score_sizes(w, n_threads, n_slots, n_queries, values).total);
+  return score_rows_of(
+      w.heads == 0 ? 0 : score_sizes(w, n_threads, n_slots, n_queries, values, replay).total);
 }
 
 Result<std::unique_ptr<ScoreScratch>> CpuScorer::create_scratch(const ScoreShape& shape) const {
-  const auto [n_slots, n_queries, n_positions, values] = shape;
+  const auto [n_slots, n_queries, n_positions, values, replay] = shape;
   auto out = std::make_unique<CpuScoreScratch>();
   const Widest w = widest(*plan_.spec, plan_.placement);
-  const ScoreSizes s = score_sizes(w, pool_.size(), n_slots, n_queries, values);
+  const ScoreSizes s = score_sizes(w, pool_.size(), n_slots, n_queries, values, replay);
   SHARPI_TRY_ASSIGN(out->memory,
                     HostBuffer::allocate(meter_, w.heads == 0 ? 0 : s.total, "scoring scratch"));
   out->n_slots = n_slots;
@@ -132,20 +153,12 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
   const KvView view = own.view(request.layer);
   prepare(request, view, n_slots, &s);
   uint32_t n_readers = 0;
-  for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
+  for (uint32_t l = request.layer; request.n_queries != 0 && l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    const bool reads =
-        l == request.layer || layer.kv_source() == static_cast<int32_t>(request.layer);
-    if (!reads) continue;
-    const float* q = own.queries(l, request.source);
-    if (q == nullptr) return Status::error(Code::kInternal, "layer %u has no observed queries", l);
+    if (!reads_rows_of(spec, l, request.layer)) continue;
     const uint64_t dim = uint64_t{layer.attention.n_heads} * layer.attention.head_dim;
-    const uint32_t ring = own.query_rows(request.source);
-    for (uint32_t i = 0; i < request.n_queries; ++i) {
-      const uint64_t slot =
-          request.source == Capture::kRing ? (request.first_position + i) % ring : i;
-      std::memcpy(s.queries + i * dim, q + slot * dim, dim * sizeof(float));
-    }
+    SHARPI_TRY(gather_queries(own, l, request.source, request.first_position, request.n_queries,
+                              dim, s.queries));
     ScoreTask t;
     t.kv = view;
     t.n_slots = n_slots;
@@ -171,6 +184,35 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
   *out =
       LayerScores{view.n_heads, n_slots, n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries,
                   s.sum,        s.max,   request.values ? s.norms : nullptr};
+  if (!request.replay) return Status::ok();
+  out->replay = own.replay_scores(request.layer, &out->replay_stride);
+  if (out->replay != nullptr) return Status::ok();
+  return Status::error(Code::kInternal, "layer %u has no replay scores", request.layer);
+}
+
+Status CpuScorer::score_waiting(TierSession& session, const ReplayRequest& request,
+                                ScoreScratch& scratch) const {
+  auto& s = static_cast<CpuScoreScratch&>(scratch);
+  const auto& own = static_cast<CpuSession&>(session);
+  const KvLedger& ledger = *request.ledger;
+  const ModelSpec& spec = *plan_.spec;
+  const uint32_t n = ledger.n_tokens() - ledger.scored_tokens();
+  if (n > s.n_queries || n > ledger.n_tokens() - ledger.capture_low()) {
+    return Status::error(Code::kInternal,
+                         "%u rows wait for replay scores, but their queries are gone", n);
+  }
+  for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
+    if (!reads_rows_of(spec, l, request.layer)) continue;
+    const AttentionSpec& a = spec.layers[l].attention;
+    ReplayTask t = own.replay_task(request.layer, ledger, a, turns_, l);
+    t.first_position = ledger.next_position() - n;
+    t.first_slot = ledger.n_slots(request.layer) - n;
+    t.n_rows = n;
+    t.q = s.queries;
+    t.q_stride = uint64_t{a.n_heads} * a.head_dim;
+    SHARPI_TRY(gather_queries(own, l, Capture::kRing, t.first_position, n, t.q_stride, s.queries));
+    SHARPI_TRY(score_replay(pool_, kernels_, t, s.kernel, s.kernel_bytes));
+  }
   return Status::ok();
 }
 

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cpu/kernel_set.h"
+#include "cpu/replay.h"
 #include "tier/tier.h"
 
 namespace sharpi::cpu {
@@ -18,26 +19,30 @@ class CpuScorer {
  public:
   /// All of it outlives the scorer.
   CpuScorer(MemoryMeter& meter, ThreadPool& pool, const KernelSet& kernels, const Plan& plan)
-      : meter_(meter), pool_(pool), kernels_(kernels), plan_(plan) {}
+      : meter_(meter), pool_(pool), kernels_(kernels), plan_(plan), turns_(*plan.spec) {}
   /// The memory rows of a scratch for up to n_slots rows and n_queries queries.
   static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
                                           uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
-                                          bool values);
+                                          bool values, bool replay);
 
   Result<std::unique_ptr<ScoreScratch>> create_scratch(const ScoreShape& shape) const;
   std::vector<MemoryRow> scratch_rows(const ScoreShape& shape) const {
     return plan_rows(*plan_.spec, plan_.placement, pool_.size(), shape.n_slots, shape.n_queries,
-                     shape.values);
+                     shape.values, shape.replay);
   }
   /// TierModel::score().
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;
+  /// TierModel::score_waiting().
+  Status score_waiting(TierSession& session, const ReplayRequest& request,
+                       ScoreScratch& scratch) const;
 
  private:
   MemoryMeter& meter_;
   ThreadPool& pool_;
   const KernelSet& kernels_;
   const Plan& plan_;
+  const ReplayTurns turns_;
 };
 
 }  // namespace sharpi::cpu

@@ -39,7 +39,8 @@ uint64_t logit_bytes(const ModelSpec& spec, const Placement& placement, const Mo
 /// The rows besides KV that are not empty, from their sizes.
 void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_recurrent,
                      uint64_t checkpoints, uint64_t logits, uint64_t ring, uint64_t observer,
-                     uint64_t drafts) {
+                     uint64_t replay, uint64_t drafts) {
+  if (replay != 0) rows->push_back(session_row(SHARPI_ROW_CAPTURE, "replay scores", replay, 0));
   if (ring != 0) rows->push_back(session_row(SHARPI_ROW_CAPTURE, "query ring", ring, 0));
   if (observer != 0)
     rows->push_back(session_row(SHARPI_ROW_CAPTURE, "observer queries", observer, 0));
@@ -70,6 +71,7 @@ std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placem
   push_fixed_rows(&rows, 2 * state.bytes, static_cast<uint32_t>(state.layers.size()),
                   session.n_checkpoints * state.bytes, logit_bytes(spec, placement, model),
                   queries.ring_bytes(session), queries.bytes(score_queries(session)),
+                  make_replay_layout(spec, placement, DeviceIndex::kHost, model, session).bytes(),
                   make_draft_layout(spec, placement, DeviceIndex::kHost, session.n_draft).bytes());
   return rows;
 }
@@ -97,6 +99,7 @@ Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
   SHARPI_TRY(take(&s->checkpoints_, shape.n_checkpoints * state, "recurrent checkpoints"));
   SHARPI_TRY(take(&s->logits_, logit_bytes(*p.spec, p.placement, p.model), "logits"));
   SHARPI_TRY(take(&s->ring_, s->query_layout_.ring_bytes(shape), "query ring"));
+  SHARPI_TRY(take(&s->scores_, s->replay_layout_.bytes(), "replay scores"));
   SHARPI_TRY(take(&s->drafts_, s->draft_layout_.bytes(), "rows of drafts"));
   SHARPI_TRY(take(&s->observer_, s->query_layout_.bytes(score_queries(shape)), "observer queries"));
   return s;
@@ -124,7 +127,7 @@ std::vector<MemoryRow> CpuSession::memory_rows() const {
   }
   push_fixed_rows(&rows, state_.bytes(), static_cast<uint32_t>(state_layout_.layers.size()),
                   checkpoints_.bytes(), logits_.bytes(), ring_.bytes(), observer_.bytes(),
-                  drafts_.bytes());
+                  scores_.bytes(), drafts_.bytes());
   return rows;
 }
 
@@ -157,6 +160,22 @@ Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, con
     std::memcpy(to + (first + i) % ring * dim, in + i * dim, dim * sizeof(float));
   }
   return Status::ok();
+}
+
+ReplayTask CpuSession::replay_task(uint32_t source, const KvLedger& ledger, const AttentionSpec& of,
+                                   const ReplayTurns& turns, uint32_t layer) const {
+  ReplayTask t;
+  t.kv = view(source);
+  t.tail_slot = ledger.rows(source).n_compacted;
+  t.n_heads = of.n_heads;
+  t.every = shape_.replay_every;
+  t.scale = of.scale;
+  t.rope = &of.rope;
+  t.cos = turns.cos(layer);
+  t.sin = turns.sin(layer);
+  t.scores = replay_scores(source, &t.stride);
+  t.add = layer != source;
+  return t;
 }
 
 uint64_t CpuSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
@@ -265,9 +284,20 @@ void move_head(const KvView& v, bool value, uint32_t head, std::span<const uint3
 
 }  // namespace
 
+/// The scores follow their rows.
+void CpuSession::move_replay_scores(const KvMove& m) noexcept {
+  uint64_t stride = 0;
+  float* scores = replay_scores(m.layer, &stride);
+  for (uint32_t h = 0; scores != nullptr && h < view(m.layer).n_heads; ++h, scores += stride) {
+    const std::span<const uint32_t> keep = m.keep[m.keep.size() == 1 ? 0 : h];
+    for (size_t i = 0; i < keep.size(); ++i) scores[i] = scores[keep[i]];
+  }
+}
+
 void CpuSession::apply_moves() noexcept {
   for (const KvMove& m : staged_) {
     const KvView v = view(m.layer);
+    move_replay_scores(m);
     if (m.keep.size() == 1) {
       move_piece(v.k, v.block_stride, v.k_row_bytes, 0, v.k_row_bytes, m.keep[0]);
       move_piece(v.v, v.block_stride, v.v_row_bytes, 0, v.v_row_bytes, m.keep[0]);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/reservation.h"
+#include "cpu/replay.h"
 #include "tier/stored_session.h"
 
 namespace sharpi::cpu {
@@ -43,6 +44,11 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 
+  /// Of the rows of `source` by queries of `layer`, which reads them: all but which rows and
+  /// queries.
+  ReplayTask replay_task(uint32_t source, const KvLedger& ledger, const AttentionSpec& of,
+                         const ReplayTurns& turns, uint32_t layer) const;
+
   uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override;
   Status stage_moves(std::span<const KvMove> moves) override;
   void apply_moves() noexcept override;
@@ -64,6 +70,7 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   }
   CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan, const SessionShape& shape,
              const StateReplay* replay);
+  void move_replay_scores(const KvMove& move) noexcept;
   MemoryMeter* meter_;
   const StateReplay* replay_;
   std::vector<KvMove> staged_;

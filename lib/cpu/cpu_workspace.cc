@@ -6,6 +6,7 @@
 #include "cpu/attention.h"
 #include "cpu/cpu_session.h"
 #include "cpu/delta_net.h"
+#include "cpu/replay.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -15,7 +16,7 @@ struct Widths {
   uint64_t q = 0, gate = 0, kv = 0, mix = 0, conv = 0, heads_v = 0;
   uint64_t ffn = 0, wide_in = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0;
-  uint32_t attn_heads = 0, attn_dim = 0, half_rot = 0;
+  uint32_t attn_heads = 0, attn_kv_heads = 0, attn_dim = 0, half_rot = 0;
   bool beside_dense = false;
   DeltaNetShape delta;
 };
@@ -35,6 +36,7 @@ void add_attention(Widths* w, const AttentionSpec& a) {
   take(&w->mix, q);
   take(&w->wide_in, q);
   take32(&w->attn_heads, a.n_heads);
+  take32(&w->attn_kv_heads, a.n_kv_heads);
   take32(&w->attn_dim, a.head_dim);
   take32(&w->half_rot, a.rope.n_rot / 2);
 }
@@ -167,6 +169,9 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                                          w.attn_heads, w.attn_dim, session.n_ctx));
   out.add(Buf::kDelta,
           w.delta.n_v_heads == 0 ? 0 : delta_net_scratch_bytes(w.delta, n_threads, rows));
+  out.add(Buf::kReplay, session.replay_every == 0 || w.attn_heads == 0
+                            ? 0
+                            : replay_scratch_bytes(n_threads, rows, w.attn_kv_heads, w.attn_dim));
   return out;
 }
 

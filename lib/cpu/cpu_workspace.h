@@ -52,6 +52,7 @@ enum class Buf : uint32_t {
   kMatmul,   // scratch of the kernels
   kAttention,
   kDelta,
+  kReplay,  // scratch of replay scores
   kCount,
 };
 

@@ -21,7 +21,7 @@ class LedgerCodec {
   static void header(const KvLedger& l, BlobHeader* h) {
     h->base = l.base_;
     h->n_tokens = l.n_tokens_;
-    h->flags = l.compacted_ ? 1 : 0;
+    h->flags = l.compacted_ ? kBlobCompacted : 0;
     h->ring_low = l.ring_low_;
     h->evicted_floor = l.evicted_floor_;
     h->n_queries = l.n_tokens_ - l.capture_low_;
@@ -30,8 +30,9 @@ class LedgerCodec {
   static void set_header(const BlobHeader& h, KvLedger* l) noexcept {
     l->base_ = h.base;
     l->n_tokens_ = h.n_tokens;
-    l->compacted_ = (h.flags & 1u) != 0;
+    l->compacted_ = (h.flags & kBlobCompacted) != 0;
     l->evicted_floor_ = h.evicted_floor;
+    l->scored_tokens_ = h.n_scored;
     // Rows of later positions that a truncation left in the saved rings did not come along.
     l->ring_high_ = h.n_tokens;
     // A smaller ring keeps only its own last rows.

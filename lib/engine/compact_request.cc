@@ -23,13 +23,26 @@ Status check_keep(const sharpi_compact_params& p, const KvLedger& ledger) {
   return Status::ok();
 }
 
+/// What AUTO means in a session of this shape. `asked`: the queries are those of a question.
+sharpi_policy resolve_policy(sharpi_policy policy, const SessionShape& shape, bool asked) {
+  if (policy != SHARPI_POLICY_AUTO) return policy;
+  if (shape.replay_every == 0) return kDefaultPolicy;
+  return asked ? SHARPI_POLICY_MIXED : SHARPI_POLICY_REPLAY;
+}
+
 }  // namespace
 
 Result<CompactRequest> resolve_compaction(const SessionCore& session,
                                           const sharpi_compact_params& p) {
   const SessionShape& shape = session.shape;
   CompactRequest r;
-  r.policy = p.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : p.policy;
+  r.policy = resolve_policy(p.policy, shape, p.n_probe != 0 || p.window != SHARPI_UNSET);
+  if (policy_row(r.policy).reads_replay && shape.replay_every == 0) {
+    return Status::error(Code::kUnsupported,
+                         "policy %u (%s) chooses by replay scores, which this session does not "
+                         "capture: replay is 0",
+                         r.policy, policy_row(r.policy).name);
+  }
   r.headroom = p.headroom;
   r.pool_kernel = p.pool_kernel;
   r.span = p.span;
@@ -56,7 +69,7 @@ Result<CompactRequest> resolve_compaction(const SessionCore& session,
 
 Result<CompactRequest> standing_compaction(const SessionShape& shape, uint32_t budget) {
   CompactRequest r;
-  r.policy = shape.policy == SHARPI_POLICY_AUTO ? kDefaultPolicy : shape.policy;
+  r.policy = resolve_policy(shape.policy, shape, true);
   r.budget = budget;
   SHARPI_TRY_ASSIGN(const FixedRows fixed, resolve_fixed_rows(shape.recency, shape.sinks, budget));
   r.recency = fixed.recency;

@@ -19,7 +19,7 @@ struct CompactRequest {
   uint32_t budget = 0;
   uint32_t recency = 0, sinks = 0;
   uint32_t headroom = kDefaultHeadroom;
-  uint32_t pool_kernel = kDefaultPoolKernel, span = kDefaultSpan;
+  uint32_t pool_kernel = kDefaultPoolKernel, span = SHARPI_UNSET;
   sharpi_layer_budget layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
   Capture source = Capture::kRing;
   uint32_t n_queries = 0;
@@ -30,7 +30,11 @@ struct CompactRequest {
   void* user_data = nullptr;
 
   PolicyParams for_layer(uint32_t layer_rows) const {
-    return {policy, layer_rows, recency, sinks, pool_kernel, span};
+    const uint32_t by_replay = span != SHARPI_UNSET ? span : kReplaySpan,
+                   by_queries = span != SHARPI_UNSET ? span : kDefaultSpan;
+    return {policy,   layer_rows,  recency,
+            sinks,    pool_kernel, policy_needs_queries(policy) ? by_queries : by_replay,
+            by_replay};
   }
 };
 

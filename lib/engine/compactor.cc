@@ -44,6 +44,10 @@ void say_why_kept(const CompactRequest& r, const std::vector<KvMove>& moves, con
   report->kept_sinks = parts.first;
   report->kept_recent = before - parts.last;
   report->kept_scored = parts.take;
+  const PolicyRow& policy = policy_row(r.policy);
+  if (!policy.reads_replay) return;
+  report->kept_replayed =
+      parts.take - (policy_needs_queries(r.policy) ? first_rows(r.policy, parts.take) : 0);
 }
 
 }  // namespace
@@ -70,7 +74,7 @@ Status Compactor::compact_now(const sharpi_compact_params& p, sharpi_compact_rep
   }
   if (core_.ledger().n_tokens() == 0) return Status::error(Code::kState, "the session is empty");
   SHARPI_TRY_ASSIGN(CompactRequest r, resolve_compaction(core_, p));
-  if (r.policy != SHARPI_POLICY_KEEP) {
+  if (r.policy != SHARPI_POLICY_KEEP && policy_needs_queries(r.policy)) {
     SHARPI_TRY(p.n_probe != 0 ? observer_.use_probe({p.probe, p.n_probe}, &r)
                               : observer_.use_captured(p.window, &r));
   }
@@ -120,6 +124,7 @@ Status Compactor::run(const CompactRequest& r, sharpi_compact_report* report) {
   } end{selector_};
   std::vector<KvMove> moves;
   const Status selected = no_throw([&]() -> Status {
+    if (core_.shape.replay_every != 0) SHARPI_TRY(selector_.score_waiting());
     SHARPI_TRY(selector_.take_tables(r));
     return selector_.select(r, &moves);
   });

@@ -10,7 +10,20 @@ Status PassRunner::begin(uint32_t n_rows, SequenceRows* rows) {
   rows->n_rows = n_rows;
   rows->position = core_.ledger().next_position();
   rows->n_best = core_.n_best;
+  if (core_.shape.replay_every != 0) SHARPI_TRY(begin_replay(rows));
   return drafters_.take_hidden(rows);
+}
+
+/// Rows of a short pass wait in the ring of queries, as long as there is room, for what is scored
+/// together sees more; those of a long one are scored with it.
+Status PassRunner::begin_replay(SequenceRows* rows) {
+  const KvLedger& ledger = core_.ledger();
+  const uint32_t waiting = ledger.n_tokens() - ledger.scored_tokens(),
+                 most = core_.shape.capture_window;
+  if (uint64_t{waiting} + rows->n_rows > most) SHARPI_TRY(selector_.score_waiting());
+  replays_ = rows->n_rows > most;
+  rows->replay = replays_;
+  return Status::ok();
 }
 
 Status PassRunner::run(const PassRequest& pass) {
@@ -44,6 +57,7 @@ void PassRunner::commit(std::span<const int32_t> tokens, uint32_t n_logit_rows) 
   core_.changed = false;
   for (const auto& tier : core_.tiers) tier->store().commit_state();
   core_.transcript.commit(tokens, n_logit_rows);
+  if (replays_) core_.transcript.mark_scored();
   drafters_.committed(tokens);
 }
 
@@ -52,6 +66,7 @@ void PassRunner::commit_tried(std::span<const int32_t> tokens) {
   for (const auto& tier : core_.tiers)
     tier->store().commit_rows(static_cast<uint32_t>(tokens.size()));
   core_.transcript.commit_tried();
+  if (replays_) core_.transcript.mark_scored();
   drafters_.committed(tokens);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // One session's part of a pass over the model: begin() makes room for its rows, commit() makes them
 // part of the session, and after a failure the session is as it was. Also the whole pass over a
-// chunk of a prompt; passes of decode steps are made by SessionBatch. Owns no state of its own:
-// before commit() nothing has changed that a later call reads. Thread rule: as Session. Nothing
-// allocates.
+// chunk of a prompt; passes of decode steps are made by SessionBatch. Owns no state of its own but
+// between begin() and commit(): before commit() nothing has changed that a later call reads. Thread
+// rule: as Session. Nothing allocates.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/drafters.h"
+#include "engine/row_selector.h"
 #include "engine/session_core.h"
 
 namespace sharpi {
@@ -25,7 +26,8 @@ struct PassRequest {
 
 class PassRunner {
  public:
-  PassRunner(SessionCore& core, Drafters& drafters) : core_(core), drafters_(drafters) {}
+  PassRunner(SessionCore& core, Drafters& drafters, RowSelector& selector)
+      : core_(core), drafters_(drafters), selector_(selector) {}
   Status run(const PassRequest& pass);
   /// Fills in the session's share of a pass: n_rows rows of the batch from rows->first_row on. All
   /// sessions of the batch make room first, because that may run the MTP block, after which its
@@ -40,8 +42,12 @@ class PassRunner {
   void commit_tried(std::span<const int32_t> tokens);
 
  private:
+  Status begin_replay(SequenceRows* rows);
+
   SessionCore& core_;
   Drafters& drafters_;
+  RowSelector& selector_;
+  bool replays_ = false;  // the pass gives its rows their replay scores
 };
 
 }  // namespace sharpi

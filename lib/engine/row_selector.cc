@@ -12,13 +12,15 @@ Status RowSelector::create() {
   priced_values_ = policy_needs_values(core_.shape.policy);
   if (priced_queries_ == 0) return Status::ok();
   for (const auto& tier : core_.model->tiers()) {
-    SHARPI_TRY_ASSIGN(std::unique_ptr<ScoreScratch> scratch,
-                      tier->create_score_scratch({core_.priced_slots(), priced_queries_,
-                                                  core_.shape.n_ctx, priced_values_}));
+    SHARPI_TRY_ASSIGN(
+        std::unique_ptr<ScoreScratch> scratch,
+        tier->create_score_scratch({core_.priced_slots(), priced_queries_, core_.shape.n_ctx,
+                                    priced_values_, core_.shape.replay_every != 0}));
     priced_.push_back(std::move(scratch));
   }
   core_.transcript.reserve_positions(core_.priced_slots());
-  tables_.reserve(core_.spec(), core_.priced_slots(), core_.shape.n_ctx);
+  tables_.reserve(core_.spec(), core_.priced_slots(), core_.shape.n_ctx,
+                  core_.shape.replay_every != 0);
   return Status::ok();
 }
 
@@ -30,7 +32,7 @@ Status RowSelector::take_tables(const CompactRequest& r) {
   const uint64_t all = compaction_table_bytes(core_.spec(), core_.shape, core_.limits().n_chunk);
   SHARPI_TRY(
       tables_of_call_.take(HeldBytes::of_host(all - core_.ledger().bytes_of_positions(capacity))));
-  tables_.reserve(core_.spec(), capacity, core_.shape.n_ctx);
+  tables_.reserve(core_.spec(), capacity, core_.shape.n_ctx, core_.shape.replay_every != 0);
   return Status::ok();
 }
 
@@ -82,6 +84,7 @@ ScoreRequest RowSelector::score_request(const CompactRequest& r, uint32_t layer)
   q.n_queries = r.n_queries;
   q.first_position = r.first_position;
   q.values = policy_needs_values(r.policy);
+  q.replay = policy_row(r.policy).reads_replay;
   q.half_life = policy_row(r.policy).half_life;
   return q;
 }
@@ -109,6 +112,17 @@ float entropy_of(const LayerScores& s) {
 }
 
 }  // namespace
+
+Status RowSelector::score_waiting() {
+  if (core_.ledger().scored_tokens() == core_.ledger().n_tokens()) return Status::ok();
+  for (const uint32_t l : core_.compactable_layers()) {
+    const size_t tier = core_.tier_index(l);
+    SHARPI_TRY(core_.model->tiers()[tier]->score_waiting(*core_.tiers[tier], {l, &core_.ledger()},
+                                                         *priced_[tier]));
+  }
+  core_.transcript.mark_scored();
+  return Status::ok();
+}
 
 Status RowSelector::layer_budgets(const CompactRequest& r, std::span<const uint32_t> layers,
                                   std::vector<uint32_t>* out) {
@@ -165,6 +179,7 @@ std::vector<uint32_t> RowSelector::layers_of(size_t tier, std::span<const uint32
 }
 
 Status RowSelector::hold_all_terms(const CompactRequest& r, std::span<const uint32_t> layers) {
+  std::fill(tables_.replay().begin(), tables_.replay().end(), 0.0f);
   for (size_t i = 0; i < layers.size(); ++i) {
     SHARPI_TRY(keep_going(r, i, layers.size()));
     const size_t tier = core_.tier_index(layers[i]);

@@ -11,6 +11,9 @@
 //   per layer: K rows, then V rows (canonical, codec.h; those of a sliding window in the order of
 //     positions), or of a recurrent layer f32 state and conv tail
 //   per full-attention layer: f32 queries[n_queries][n_heads * head_dim], of the last positions
+//   with replay scores: per full-attention layer that owns rows, of each KV head f32
+//   scores[n_rows];
+//     those of the last n_tokens - n_scored rows are not made yet
 //   f32 logits[n_logit_rows][n_vocab]
 //   per checkpoint: of each recurrent layer f32 state and conv tail; then f32 logits[n_vocab],
 //     if the checkpoint has logits
@@ -29,7 +32,7 @@
 namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
-inline constexpr uint32_t kBlobVersion = 5;
+inline constexpr uint32_t kBlobVersion = 6;
 inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 
@@ -40,14 +43,15 @@ struct BlobHeader {
   uint64_t content_id = 0;
   uint64_t total_bytes = 0;
   uint32_t n_tokens = 0;
-  uint32_t flags = 0;          // 1 = compacted
+  uint32_t flags = 0;          // kBlobCompacted, kBlobReplay
   uint32_t ring_low = 0;       // lowest position whose row is in the sliding windows
   uint32_t evicted_floor = 0;  // lowest length that truncation reaches after compaction
   uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
-  uint32_t reserved = 0;
-  uint64_t base = 0;  // of positions: what RoPE counted when token 0 of these was read
+  uint32_t n_scored = 0;  // tokens whose rows have replay scores
+  uint64_t base = 0;      // of positions: what RoPE counted when token 0 of these was read
 };
 static_assert(sizeof(BlobHeader) == 72);
+inline constexpr uint32_t kBlobCompacted = 1, kBlobReplay = 2;
 /// Sessions do not read more tokens than that.
 inline constexpr uint64_t kBlobMaxBase = uint64_t{1} << 52;
 

@@ -122,7 +122,7 @@ class SessionRestorer {
           "the saved session has %u tokens, but this session has a context of %u", h_.n_tokens,
           core_.shape.n_ctx);
     }
-    if (h_.flags > 1 || h_.reserved != 0) return damaged("it has unknown flags");
+    if (h_.flags > (kBlobCompacted | kBlobReplay)) return damaged("it has unknown flags");
     // Only a session that has evicted rows has gone on past its context.
     if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0))
       return damaged("its base of positions is impossible");
@@ -131,6 +131,7 @@ class SessionRestorer {
       return damaged("the bounds of its rings are impossible");
     }
     if (h_.n_queries > h_.n_tokens) return damaged("it has more captured queries than tokens");
+    SHARPI_TRY(check_replay());
     if (h_.n_logit_rows > h_.n_tokens) return damaged("it has more rows of logits than tokens");
     const uint32_t most = core_.limits().max_logit_rows;
     if (h_.n_logit_rows > most) {
@@ -145,6 +146,24 @@ class SessionRestorer {
           h_.n_checkpoints, s_->checkpoints.all().size());
     }
     return Status::ok();
+  }
+
+  /// Every row of a session that captures replay scores has one, or its query.
+  Status check_replay() const {
+    const bool has = (h_.flags & kBlobReplay) != 0;
+    if (h_.n_scored > (has ? h_.n_tokens : 0)) return damaged("its replay scores are impossible");
+    const uint32_t waiting = h_.n_tokens - h_.n_scored;
+    if (has && waiting > h_.n_queries) return damaged("its replay scores are impossible");
+    if (core_.shape.replay_every == 0) return Status::ok();
+    if (!has) {
+      return Status::error(Code::kMismatch,
+                           "the session was saved without replay scores, which this one captures");
+    }
+    if (waiting <= core_.shape.capture_window) return Status::ok();
+    return Status::error(Code::kMismatch,
+                         "%u rows of the saved session wait for replay scores, but this session's "
+                         "capture_window is %u",
+                         waiting, core_.shape.capture_window);
   }
 
   Status read_sampler(BlobCursor* in) {
@@ -256,7 +275,8 @@ class SessionRestorer {
       compacted = true;
       floor = std::max(floor, h.tail_position);
     }
-    return h_.flags == (compacted ? 1u : 0u) && h_.evicted_floor == floor
+    return (h_.flags & kBlobCompacted) == (compacted ? kBlobCompacted : 0u) &&
+                   h_.evicted_floor == floor
                ? Status::ok()
                : damaged("its evicted rows do not follow from its layers");
   }
@@ -285,10 +305,16 @@ class SessionRestorer {
         bytes += layers_[l].n_rows * (uint64_t{one->k_row_bytes} + one->v_row_bytes);
       state += kv.state_bytes(l, StatePart::kState) + kv.state_bytes(l, StatePart::kConv);
       bytes += h_.n_queries * query_dim(spec_.layers[l]) * sizeof(float);
+      bytes += n_replay_scores(l) * sizeof(float);
     }
     uint64_t logit_rows = h_.n_logit_rows;
     for (const BlobCheckpointHeader& c : checkpoints_) logit_rows += c.has_logits;
     return bytes + state * (1 + h_.n_checkpoints) + logit_rows * spec_.n_vocab * sizeof(float);
+  }
+
+  uint64_t n_replay_scores(uint32_t l) const {
+    if ((h_.flags & kBlobReplay) == 0 || layers_[l].kind != BlobLayer::kRows) return 0;
+    return uint64_t{layers_[l].n_rows} * spec_.layers[l].attention.n_kv_heads;
   }
 
   Status take_memory() {  // may throw std::bad_alloc
@@ -302,7 +328,7 @@ class SessionRestorer {
       if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
     }
     scratch_.reserve(std::max(piece, row), row);
-    if ((h_.flags & 1u) != 0) SHARPI_TRY(core_.take_positions());
+    if ((h_.flags & kBlobCompacted) != 0) SHARPI_TRY(core_.take_positions());
     SHARPI_TRY(s_->drawer.take_bias(sampler_.n_bias, &bias_share_));
     return s_->memory.own_rows([](uint32_t) { return 0; });
   }
@@ -310,6 +336,7 @@ class SessionRestorer {
   Status write_body(BlobCursor* in) {
     for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(layer(in, l));
     for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(queries(in, l));
+    for (uint32_t l = 0; l < h_.n_layers; ++l) SHARPI_TRY(replay_scores(in, l));
     for (uint32_t i = 0; i < h_.n_logit_rows; ++i) {
       SHARPI_TRY(in->read(scratch_.piece(), uint64_t{spec_.n_vocab} * sizeof(float)));
       SHARPI_TRY(core_.head().write_logits(i, scratch_.floats()));
@@ -373,6 +400,23 @@ class SessionRestorer {
         SHARPI_TRY(core_.tier_of(l).write_queries(l, first + i, n, scratch_.floats()));
       }
       i += n;
+    }
+    return Status::ok();
+  }
+
+  /// A session that captures none reads over them.
+  Status replay_scores(BlobCursor* in, uint32_t l) {
+    const uint32_t n_heads = spec_.layers[l].attention.n_kv_heads;
+    if (n_replay_scores(l) == 0) return Status::ok();
+    uint64_t stride = 0;
+    float* scores = core_.tier_of(l).replay_scores(l, &stride);
+    for (uint32_t h = 0; h < n_heads; ++h) {
+      uint64_t left = layers_[l].n_rows * sizeof(float);
+      if (scores != nullptr) SHARPI_TRY(in->read(scores + h * stride, left));
+      for (uint64_t n = 0; scores == nullptr && left != 0; left -= n) {
+        n = std::min(left, kBlobPiece);
+        SHARPI_TRY(in->read(scratch_.piece(), n));
+      }
     }
     return Status::ok();
   }

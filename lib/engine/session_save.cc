@@ -23,6 +23,7 @@ class SessionSaver {
     SHARPI_TRY(head(total));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer(l));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(queries(l));
+    for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(replay_scores(l));
     for (uint32_t i = 0; i < h_.n_logit_rows; ++i) SHARPI_TRY(logits(i));
     for (const uint32_t i : checkpoints_) SHARPI_TRY(checkpoint(i));
     const uint64_t sum = sum_.value();
@@ -58,6 +59,10 @@ class SessionSaver {
 
   Status head(uint64_t total) {
     LedgerCodec::header(core_.ledger(), &h_);
+    if (core_.shape.replay_every != 0) {
+      h_.flags |= kBlobReplay;
+      h_.n_scored = core_.ledger().scored_tokens();
+    }
     h_.n_layers = spec_.n_layers();
     h_.content_id = spec_.file->content_id();
     h_.total_bytes = total;
@@ -176,6 +181,16 @@ class SessionSaver {
       SHARPI_TRY(put_piece(n * row));
       i += n;
     }
+    return Status::ok();
+  }
+
+  Status replay_scores(uint32_t l) {
+    if ((h_.flags & kBlobReplay) == 0 || !core_.ledger().is_full_owner(l)) return Status::ok();
+    const uint64_t n = core_.ledger().n_slots(l) * sizeof(float);
+    uint64_t stride = 0;
+    const float* scores = core_.tier_of(l).replay_scores(l, &stride);
+    for (uint32_t h = 0; h < spec_.layers[l].attention.n_kv_heads; ++h)
+      SHARPI_TRY(put(scores + h * stride, n));
     return Status::ok();
   }
 

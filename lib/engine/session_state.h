@@ -49,7 +49,7 @@ struct SessionState {
   RowSelector selector{core};
   Compactor compactor{core, memory, observer, selector, drafters};
   BoundedKeeper bounded{core, observer, compactor, checkpoints, drafters};
-  PassRunner runner{core, drafters};
+  PassRunner runner{core, drafters, selector};
   Prompter prompter{core, runner, bounded, checkpoints, drafters};
   DraftVerifier verifier{core, runner, drawer, drafters};
 };

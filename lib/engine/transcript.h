@@ -52,6 +52,8 @@ class Transcript {
   /// queries, logits and, with `rings_written`, rows of sliding windows; its first n_spare rows
   /// overwrite only rows that no window sees any more.
   void fail(uint32_t n_rows, bool rings_written, uint32_t n_spare) noexcept;
+  /// All rows have their replay scores.
+  void mark_scored() noexcept { ledger_.mark_scored(); }
   /// The first n_tokens are left, and no logits. Pre: reachable.
   void take_back(uint32_t n_tokens) noexcept;
   /// Logits of the last token were written back.

@@ -141,11 +141,12 @@ void KvLedger::rebase(uint32_t shift) noexcept {
   ring_low_ = less(ring_low_);
   evicted_floor_ = less(evicted_floor_);
   capture_low_ = less(capture_low_);
+  scored_tokens_ = less(scored_tokens_);
 }
 
 void KvLedger::restart(uint64_t base, uint32_t n) noexcept {
   base_ = base;
-  n_tokens_ = ring_high_ = n;
+  n_tokens_ = ring_high_ = scored_tokens_ = n;
   ring_low_ = evicted_floor_ = 0;
   capture_low_ = n > capture_window_ ? n - capture_window_ : 0;
   compacted_ = false;
@@ -162,6 +163,7 @@ void KvLedger::truncate(uint32_t n) {
   }
   n_tokens_ = n;
   capture_low_ = std::min(capture_low_, n);
+  scored_tokens_ = std::min(scored_tokens_, n);
   if (n == 0) {
     base_ = 0;
     ring_high_ = 0;

@@ -65,6 +65,10 @@ class KvLedger {
   /// Captured queries: positions [capture_low, n_tokens).
   uint32_t capture_low() const { return capture_low_; }
   void set_capture_window(uint32_t window) { capture_window_ = window; }
+  /// Replay scores: rows of tokens [0, scored_tokens) have theirs; the others' queries wait in the
+  /// ring. They are the last rows of every layer, and no compaction has moved them.
+  uint32_t scored_tokens() const { return scored_tokens_; }
+  void mark_scored() { scored_tokens_ = n_tokens_; }
   /// Rows of a KV head whose position is at most p: slots [0, rows_up_to).
   uint32_t rows_up_to(uint32_t layer, uint32_t head, uint64_t p) const;
   /// Memory for the positions of up to `capacity` rows a KV head; needed before set_compacted().
@@ -115,6 +119,7 @@ class KvLedger {
   uint32_t window_ = 0, ring_slots_ = 0;
   uint32_t evicted_floor_ = 0;
   uint32_t capture_window_ = 0, capture_low_ = 0;
+  uint32_t scored_tokens_ = 0;
   bool compacted_ = false;
   uint32_t* list(uint32_t layer, uint32_t index) {
     return positions_.data() + (first_list_[layer] + index) * stride_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace sharpi {
@@ -22,6 +23,10 @@ constexpr PolicyRow kPolicies[] = {
      PolicyScope::kHead},
     {SHARPI_POLICY_RETRIEVAL, "RETRIEVAL", PolicyTerm::kTop, PolicySmoothing::kSpread, true, 32,
      PolicyScope::kHead},
+    {SHARPI_POLICY_REPLAY, "REPLAY", PolicyTerm::kReplay, PolicySmoothing::kSpread, false, 0,
+     PolicyScope::kHead, true},
+    {SHARPI_POLICY_MIXED, "MIXED", PolicyTerm::kTop, PolicySmoothing::kSpread, true, 32,
+     PolicyScope::kHead, true, 0.5f},
 };
 constexpr PolicyRow kNoPolicy{};
 
@@ -144,6 +149,8 @@ void policy_terms(sharpi_policy policy, const LayerScores& s, uint32_t kv_head, 
       for (uint32_t i = 0; i < s.n_slots; ++i)
         out[i] = (out[i] + kValueFloor) * s.value_norm[first + i];
       return;
+    case PolicyTerm::kReplay:  // not of one layer (tier/choose_rows.cc)
+      return;
   }
 }
 
@@ -212,6 +219,21 @@ uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slot
   }
   for (uint32_t i = last; i < n_slots; ++i) *at++ = i;
   return static_cast<uint32_t>(at - keep);
+}
+
+uint32_t first_rows(sharpi_policy policy, uint32_t take) {
+  const float share = policy_row(policy).first_share;
+  return static_cast<uint32_t>(std::ceil(static_cast<float>(take) * share));
+}
+
+uint32_t select_mixed(const PolicyParams& p, const float* scores, float* replay, uint32_t n_slots,
+                      uint32_t* keys, uint32_t* keep) {
+  const auto [first, last, take] = keep_parts(p, n_slots);
+  PolicyParams own = p;  // what the policy's own term takes, beside the rows that stay anyway
+  own.budget = n_slots - (last - first) + first_rows(p.policy, take);
+  const uint32_t n = select_rows(own, scores, n_slots, keys, keep);
+  for (uint32_t i = 0; i < n; ++i) replay[keep[i]] = std::numeric_limits<float>::infinity();
+  return select_rows(p, replay, n_slots, keys, keep);
 }
 
 std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, uint32_t least,

@@ -27,6 +27,8 @@ struct LayerScores {
   const float* value_norm = nullptr;  // [n_kv_heads][n_slots] L1 of W_o v, mean over the group
   const float* shared = nullptr;  // [n_slots] largest term in any layer and head at the positions
                                   // of the KV head that is asked for, or null
+  const float* replay = nullptr;  // [n_kv_heads][replay_stride] replay scores
+  uint64_t replay_stride = 0;
 };
 
 struct PolicyParams {
@@ -35,9 +37,18 @@ struct PolicyParams {
   uint32_t recency = kDefaultRecency, sinks = 0;
   uint32_t pool_kernel = kDefaultPoolKernel;  // odd
   uint32_t span = kDefaultSpan;
+  uint32_t replay_span = kReplaySpan;
+  /// The same by replay scores.
+  PolicyParams by_replay() const {
+    PolicyParams p = *this;
+    p.policy = SHARPI_POLICY_REPLAY;
+    p.span = replay_span;
+    return p;
+  }
 };
 
-/// What AUTO means: the policy that docs/performance.md's needle tables favour.
+/// What AUTO means without replay scores: the policy that docs/performance.md's needle tables
+/// favour.
 inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 
 /// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
@@ -54,6 +65,8 @@ enum class PolicyTerm : uint8_t {
   kTop,          // the largest, faded by its age
   kTopOrMean,    // the largest, and at least the mean of the head's rows
   kMeanByValue,  // the mean times what the row's value adds to the layer's output
+  kReplay,       // replay scores of all layers and heads at its position, added up; no query of the
+                 // compaction counts
 };
 /// How terms become scores.
 enum class PolicySmoothing : uint8_t {
@@ -77,6 +90,10 @@ struct PolicyRow {
   /// next resembles the last queries more than those before them.
   float half_life = 0.0f;
   PolicyScope scope{};
+  /// Needs replay scores: they are the term, or they choose among what `first_share` leaves of the
+  /// rows that scores choose, once the term has chosen its own.
+  bool reads_replay = false;
+  float first_share = 1.0f;
 };
 /// All of them, in the order of their numbers.
 std::span<const PolicyRow> policy_rows();
@@ -88,6 +105,10 @@ inline bool policy_needs_values(sharpi_policy policy) {
 }
 inline bool policy_shares_hits(sharpi_policy policy) {
   return policy_row(policy).shares_hits;
+}
+
+inline bool policy_needs_queries(sharpi_policy policy) {
+  return policy_row(policy).term != PolicyTerm::kReplay;
 }
 
 /// The policy's terms of one KV head: out[n_slots], and as much scratch.
@@ -120,6 +141,13 @@ KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots);
 /// `keys` holds n_slots uint32 of scratch, `keep` has room for the budget. @return rows kept.
 uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
                      uint32_t* keep);
+
+/// Of `take` rows, those that the term of a policy with a first_share chooses.
+uint32_t first_rows(sharpi_policy policy, uint32_t take);
+/// The same for a policy with a first_share: the first rows by scores[n_slots], the rest by
+/// replay[n_slots], which becomes scratch. Both are smoothed.
+uint32_t select_mixed(const PolicyParams& p, const float* scores, float* replay, uint32_t n_slots,
+                      uint32_t* keys, uint32_t* keep);
 
 /// Shares of a budget by layer, none above `most` or n_slots[i]. EQUAL: `budget` for each. The
 /// others give n_layers * budget rows in all as far as there are rows, at least `least` to each

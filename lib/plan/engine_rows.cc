@@ -18,7 +18,8 @@ uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& sessi
     if (l.owns_kv() && l.attention.window == 0) lists += l.attention.n_kv_heads;
   }
   const uint64_t rows = session.capacity(n_chunk);
-  return (3 * lists * rows + 3 * rows + session.n_ctx) * sizeof(uint32_t);
+  const uint64_t by_position = session.replay_every == 0 ? 1 : 2;
+  return (3 * lists * rows + 3 * rows + by_position * session.n_ctx) * sizeof(uint32_t);
 }
 
 uint64_t ngram_index_bytes(uint32_t n_ctx) {

@@ -29,6 +29,7 @@ struct SessionShape {
   sharpi_policy policy = SHARPI_POLICY_AUTO;
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
+  uint32_t replay_every = 0;  // queries from one that gives replay scores to the next; 0 = none
   uint32_t n_draft = 0, drafters = 0;   // most drafts of a pass; SHARPI_DRAFT_*: its own drafters
   uint32_t n_draft_vocab = 0;           // MTP drafts tokens with ids below it; 0 = all
   uint32_t first_slots = SHARPI_UNSET;  // of capacity(), committed at first; a fork needs no more
@@ -208,6 +209,10 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment);
+/// kUnsupported where a session of this shape captures replay scores of a layer that is on a
+/// device.
+Status check_replay_placement(const ModelSpec& spec, const Placement& placement,
+                              const SessionShape& session);
 /// kInvalidArgument where rows that stay unscored are more than what BUDGET_AUTO may come to.
 Status check_automatic_budget(const SessionShape& s);
 /// Bytes that the engine itself takes for a session, by what they are for; 0 = none.

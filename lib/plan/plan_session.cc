@@ -130,6 +130,23 @@ Status check_compaction_request(const SessionShape& s, const sharpi_session_para
   return Status::ok();
 }
 
+Status check_replay_request(const SessionShape& s, const sharpi_session_params& p) {
+  if (p.replay == 0 && p.replay_every != 1) {
+    return Status::error(Code::kInvalidArgument, "replay_every is %u, but replay is 0",
+                         p.replay_every);
+  }
+  if (p.replay != 0 && s.capture_window < kDefaultCaptureWindow) {
+    return Status::error(Code::kInvalidArgument,
+                         "replay needs a capture_window of at least %u, but it is %u",
+                         kDefaultCaptureWindow, s.capture_window);
+  }
+  if (p.replay != 0 || !policy_row(s.policy).reads_replay) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "policy %u (%s) chooses by replay scores, which this session does not "
+                       "capture: replay is 0",
+                       s.policy, policy_row(s.policy).name);
+}
+
 Status check_draft_request(const sharpi_session_params& p) {
   if (p.drafters != 0 && p.n_draft == 0) {
     return Status::error(Code::kInvalidArgument, "drafters is %u but n_draft is 0", p.drafters);
@@ -182,6 +199,18 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
 
 }  // namespace
 
+Status check_replay_placement(const ModelSpec& spec, const Placement& placement,
+                              const SessionShape& session) {
+  for (uint32_t l = 0; session.replay_every != 0 && l < spec.n_layers(); ++l) {
+    if (spec.layers[l].attends_to_all() == nullptr || is_host(placement.mixer[l])) continue;
+    return Status::error(Code::kUnsupported,
+                         "replay scores are captured on the CPU alone, but layer %u of full "
+                         "attention is on a device; set replay to 0, or n_gpu_layers",
+                         l);
+  }
+  return Status::ok();
+}
+
 Status check_automatic_budget(const SessionShape& s) {
   if (s.prompt_budget != SHARPI_BUDGET_AUTO) return Status::ok();
   return resolve_fixed_rows(s.recency, s.sinks, auto_budget(s.n_ctx, 0)).take_status();
@@ -201,7 +230,7 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.kv_budget = p.kv_budget;
   SHARPI_TRY_ASSIGN(s.prompt_budget,
                     resolve_count(p.prompt_budget, environment.budget, "SHARPI_SNAPKV_BUDGET", 0));
-  const bool scored = s.kv_budget != 0 || s.prompt_budget != 0;
+  const bool scored = s.kv_budget != 0 || s.prompt_budget != 0 || p.replay != 0;
   SHARPI_TRY_ASSIGN(const uint32_t window,
                     resolve_count(p.capture_window, environment.window, "SHARPI_SNAPKV_WINDOW",
                                   kDefaultCaptureWindow));
@@ -212,10 +241,12 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.policy = p.policy;
   s.lookahead = p.lookahead != 0;
   s.per_layer_budgets = p.per_layer_budgets != 0;
+  s.replay_every = p.replay != 0 ? p.replay_every : 0;
   s.n_draft = p.n_draft;
   s.drafters = p.drafters;
   s.n_draft_vocab = std::min(p.n_draft_vocab, spec.n_vocab);
   SHARPI_TRY(check_compaction_request(s, p));
+  SHARPI_TRY(check_replay_request(s, p));
   SHARPI_TRY(check_draft_request(p));
   const std::span<const int32_t> probe(p.probe, p.n_probe);
   SHARPI_TRY(check_token_ids(probe, spec.n_vocab, 0, " of the probe"));
@@ -251,6 +282,9 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
   const std::vector<bool> all(spec.layers.size(), true);
   SHARPI_TRY(check_kv_geometry(spec, all, s.dtypes));
   SHARPI_TRY(resolve_drafters(spec, priced, &s));
+  if (s.replay_every != 0 && priced.replay_every == 0) {
+    return Status::error(Code::kDoesNotFit, "replay is 1, but the plan priced sessions without it");
+  }
   if (s.n_ctx > priced.n_ctx) {
     return Status::error(Code::kDoesNotFit,
                          "n_ctx is %u, which is more than the %u that the plan priced", s.n_ctx,

@@ -8,6 +8,44 @@
 #include "tier/tier.h"
 
 namespace sharpi {
+namespace {
+
+/// To what other layers and heads score at the same positions.
+void add_replay(const LayerScores& s, const ScoreRequest& request, uint32_t head,
+                std::span<float> sums) {
+  const float* score = s.replay + head * s.replay_stride;
+  for (uint32_t t = 0; t < s.n_slots; ++t)
+    sums[request.ledger->position(request.layer, head, t)] += score[t];
+}
+
+void choose_of_head(const KvLedger& ledger, const ChooseRequest& r, uint32_t head,
+                    CompactTables& tables) {
+  const uint32_t n = ledger.n_slots(r.layer);
+  const PolicyRow& policy = policy_row(r.policy.policy);
+  uint32_t* keep = tables.keep(r.layer) + uint64_t{head} * tables.stride();
+  float* terms = tables.terms(r.layer) + uint64_t{head} * n;
+  const auto at = [&](uint32_t t) { return ledger.position(r.layer, head, t); };
+  const auto smooth_replay = [&](float* out) {  // `terms` are its scratch
+    for (uint32_t t = 0; t < n; ++t) terms[t] = tables.replay()[at(t)];
+    smooth_terms(r.policy.by_replay(), terms, n, out);
+  };
+  if (!policy_needs_queries(r.policy.policy)) {
+    smooth_replay(tables.row());
+    select_rows(r.policy, tables.row(), n, tables.order(), keep);
+    return;
+  }
+  for (uint32_t t = 0; policy.shares_hits && t < n; ++t)
+    terms[t] = std::max(terms[t], tables.shared()[at(t)]);
+  smooth_terms(r.policy, terms, n, tables.row());
+  if (!policy.reads_replay) {
+    select_rows(r.policy, tables.row(), n, tables.order(), keep);
+    return;
+  }
+  smooth_replay(tables.scratch());
+  select_mixed(r.policy, tables.row(), tables.scratch(), n, tables.order(), keep);
+}
+
+}  // namespace
 
 Status TierModel::hold_terms(TierSession& session, const ScoreRequest& request,
                              sharpi_policy policy, ScoreScratch& scratch,
@@ -15,6 +53,8 @@ Status TierModel::hold_terms(TierSession& session, const ScoreRequest& request,
   LayerScores s;
   SHARPI_TRY(score(session, request, scratch, &s));
   for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
+    if (request.replay) add_replay(s, request, h, tables.replay());
+    if (!policy_needs_queries(policy)) continue;
     policy_terms(policy, s, h, tables.terms(request.layer) + uint64_t{h} * s.n_slots,
                  tables.scratch());
   }
@@ -40,16 +80,7 @@ Status TierModel::share_hits(const KvLedger& ledger, std::span<const uint32_t> l
 Status TierModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
                          ScoreScratch&, CompactTables& tables) const {
   for (const ChooseRequest& r : layers) {
-    const uint32_t n = ledger.n_slots(r.layer);
-    const bool shares = policy_row(r.policy.policy).shares_hits;
-    for (uint32_t h = 0; h < tables.n_heads(r.layer); ++h) {
-      float* terms = tables.terms(r.layer) + uint64_t{h} * n;
-      for (uint32_t t = 0; shares && t < n; ++t)
-        terms[t] = std::max(terms[t], tables.shared()[ledger.position(r.layer, h, t)]);
-      smooth_terms(r.policy, terms, n, tables.row());
-      select_rows(r.policy, tables.row(), n, tables.order(),
-                  tables.keep(r.layer) + uint64_t{h} * tables.stride());
-    }
+    for (uint32_t h = 0; h < tables.n_heads(r.layer); ++h) choose_of_head(ledger, r, h, tables);
   }
   return Status::ok();
 }

@@ -3,7 +3,7 @@
 
 namespace sharpi {
 
-void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n_ctx) {
+void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n_ctx, bool replay) {
   CompactTables t;
   t.capacity_ = capacity;
   uint64_t lists = 0;
@@ -15,6 +15,7 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
   }
   t.keep_.resize(lists * capacity);
   t.terms_.resize(lists * capacity);
+  if (replay) t.replay_.resize(n_ctx);
   t.rows_.resize(2 * uint64_t{capacity});
   t.shared_.resize(n_ctx);
   t.order_.resize(capacity);
@@ -23,7 +24,7 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
 
 uint64_t CompactTables::bytes() const {
   return (keep_.size() + order_.size()) * sizeof(uint32_t) +
-         (terms_.size() + rows_.size() + shared_.size()) * sizeof(float);
+         (terms_.size() + replay_.size() + rows_.size() + shared_.size()) * sizeof(float);
 }
 
 }  // namespace sharpi

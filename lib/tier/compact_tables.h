@@ -16,7 +16,7 @@ class CompactTables {
  public:
   /// For rows up to `capacity` in every full-attention layer that owns its KV, at positions below
   /// n_ctx. Throws std::bad_alloc; then nothing was taken.
-  void reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n_ctx);
+  void reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n_ctx, bool replay);
   void release() noexcept { *this = CompactTables(); }
   bool is_reserved() const { return !order_.empty(); }
   uint64_t bytes() const;
@@ -28,8 +28,9 @@ class CompactTables {
   uint32_t* keep(uint32_t layer) { return keep_.data() + first_[layer]; }
   /// Room for [n_heads][rows] terms of a layer (kv/policy.h).
   float* terms(uint32_t layer) { return terms_.data() + first_[layer]; }
-  /// [n_ctx], by position.
+  /// [n_ctx] each, by position. `replay`: with replay scores, otherwise empty.
   std::span<float> shared() { return shared_; }
+  std::span<float> replay() { return replay_; }
   /// [capacity] each.
   float* row() { return rows_.data(); }
   float* scratch() { return rows_.data() + capacity_; }
@@ -40,7 +41,7 @@ class CompactTables {
   std::vector<uint64_t> first_;    // per layer
   std::vector<uint32_t> n_heads_;  // per layer
   std::vector<uint32_t> keep_, order_;
-  std::vector<float> terms_, rows_, shared_;
+  std::vector<float> terms_, replay_, rows_, shared_;
 };
 
 }  // namespace sharpi

@@ -63,6 +63,22 @@ QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
   return out;
 }
 
+ReplayLayout make_replay_layout(const ModelSpec& spec, const Placement& placement,
+                                DeviceIndex device, const ModelShape& model,
+                                const SessionShape& session) {
+  ReplayLayout out;
+  out.offset_of_layer.assign(spec.layers.size(), -1);
+  if (session.replay_every == 0) return out;
+  out.capacity = session.capacity(model.n_chunk);
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    if (placement.mixer[l] != device || !layer.owns_kv() || layer.attention.window != 0) continue;
+    out.offset_of_layer[l] = static_cast<int64_t>(out.floats);
+    out.floats += layer.attention.n_kv_heads * out.capacity;
+  }
+  return out;
+}
+
 uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx) {
   return group.block_bytes(group.ring ? group.ring_slots : std::max(group.capacity, n_ctx));
 }

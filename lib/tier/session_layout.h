@@ -69,6 +69,17 @@ struct QueryLayout {
 };
 QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
                               DeviceIndex device);
+/// Full-attention layers of this tier that own rows, and where the replay scores of each lie, one
+/// number a KV head and slot: [n_heads][capacity].
+struct ReplayLayout {
+  std::vector<int64_t> offset_of_layer;  // in floats; -1 = none here
+  uint64_t capacity = 0, floats = 0;
+  uint64_t bytes() const { return floats * sizeof(float); }
+};
+/// Empty for sessions that capture none.
+ReplayLayout make_replay_layout(const ModelSpec& spec, const Placement& placement,
+                                DeviceIndex device, const ModelShape& model,
+                                const SessionShape& session);
 /// Bytes of address space that a group's rows may come to need.
 uint64_t range_bytes(const KvGroup& group, uint32_t n_ctx);
 KvLayout make_tier_kv_layout(const ModelSpec& spec, const Placement& placement, DeviceIndex device,

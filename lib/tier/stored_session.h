@@ -47,6 +47,12 @@ class StoredSession : public StoredRows<Range> {
   /// The queries of all layers; null if there are none.
   float* query_base(Capture which) const { return query_memory(which).template as<float>(); }
 
+  float* replay_scores(uint32_t layer, uint64_t* stride) const final {
+    const int64_t offset = replay_layout_.offset_of_layer[layer];
+    *stride = replay_layout_.capacity;
+    return offset < 0 ? nullptr : scores_.template as<float>() + offset;
+  }
+
   uint64_t state_bytes(uint32_t layer, StatePart part) const final {
     const StateLayout::Layer* l = state_layout_.find(layer);
     return l == nullptr ? 0 : l->bytes(part);
@@ -114,6 +120,7 @@ class StoredSession : public StoredRows<Range> {
     SHARPI_TRY(copy_within(logits_.data(), from.logits_.data(), logits_.bytes()));
     SHARPI_TRY(copy_within(ring_.data(), from.ring_.data(), ring_.bytes()));
     SHARPI_TRY(copy_within(observer_.data(), from.observer_.data(), from.observer_.bytes()));
+    SHARPI_TRY(copy_within(scores_.data(), from.scores_.data(), scores_.bytes()));
     const uint64_t kept = shape_.n_checkpoints * state_layout_.bytes;
     if (kept != 0) std::memcpy(checkpoints_.data(), from.checkpoints_.data(), kept);
     return Status::ok();
@@ -131,6 +138,8 @@ class StoredSession : public StoredRows<Range> {
         shape_(shape),
         state_layout_(make_state_layout(*plan_->spec, plan_->placement, device)),
         query_layout_(make_query_layout(*plan_->spec, plan_->placement, device)),
+        replay_layout_(
+            make_replay_layout(*plan_->spec, plan_->placement, device, plan_->model, shape)),
         draft_layout_(make_draft_layout(*plan_->spec, plan_->placement, device, shape.n_draft)) {}
 
   template <class RangeOfBytes>
@@ -191,12 +200,14 @@ class StoredSession : public StoredRows<Range> {
   SessionShape shape_;
   StateLayout state_layout_;
   QueryLayout query_layout_;
+  ReplayLayout replay_layout_;
   DraftLayout draft_layout_;
   Buffer state_;  // two copies
   CheckpointBuffer checkpoints_;
   Buffer logits_;
   Buffer ring_, observer_;  // queries
   Buffer call_observer_;    // in place of observer_ for a call that has more than was priced
+  Buffer scores_;           // see ReplayLayout
   Buffer drafts_;           // see DraftLayout
 
  private:

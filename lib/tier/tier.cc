@@ -36,6 +36,11 @@ Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
   return Status::error(Code::kInternal, "this tier computes no experts for another");
 }
 
+Status TierModel::score_waiting(TierSession&, const ReplayRequest& request, ScoreScratch&) const {
+  return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u",
+                       request.layer);
+}
+
 Status TierModel::pin_experts(std::span<const ExpertId> experts) {
   return Status::error(Code::kUnsupported,
                        "%zu experts cannot be pinned: the plan has no expert slots",

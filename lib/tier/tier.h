@@ -50,6 +50,9 @@ struct SequenceRows {
   /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
   /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
   bool drafted = false;
+  /// The pass gives its rows their replay scores. Of a session that captures them, and then its
+  /// ring has none of the rows before that wait for theirs.
+  bool replay = false;
   /// Where the hidden rows of this share go, as the head's norm leaves them, from row
   /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
   /// wants them. The tier of the head writes them; a GPU's has to be loaded with Placement::mtp.
@@ -98,7 +101,15 @@ struct ScoreRequest {
   uint32_t n_queries = 0;
   uint64_t first_position = 0;  // of the oldest query, counted like those; the others follow on
   bool values = false;          // also the value norms
+  bool replay = false;          // also the replay scores
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
+};
+
+/// A request for the replay scores of the last rows of `layer`, which owns them, whose queries are
+/// in the session's ring: those of tokens from ledger->scored_tokens() on.
+struct ReplayRequest {
+  uint32_t layer = 0;
+  const KvLedger* ledger = nullptr;
 };
 
 /// Per query of a request, for a layer of n_heads KV heads: how many rows of each head it sees,
@@ -120,6 +131,9 @@ class TierSession {
   /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions.
   virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
   virtual Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in);
+  /// Replay scores of a full-attention layer that owns rows, [n_kv_heads][*stride] by slot, in host
+  /// memory; null where this tier has none.
+  virtual float* replay_scores(uint32_t layer, uint64_t* stride) const = 0;
   /// Sessions of one submission must be of one format: that is what a tier's kernels can mix.
   virtual uint32_t format() const { return 0; }
   virtual KvStore& store() = 0;
@@ -146,6 +160,7 @@ struct ScoreShape {
   uint32_t n_slots = 0, n_queries = 0;
   uint32_t n_positions = 0;  // of the session: n_ctx
   bool values = false;
+  bool replay = false;  // also for TierModel::score_waiting()
 };
 
 /// Scratch of one compaction.
@@ -190,6 +205,8 @@ class TierModel {
   /// scratch.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
+  virtual Status score_waiting(TierSession& session, const ReplayRequest& request,
+                               ScoreScratch& scratch) const;
   virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const = 0;
   /// What create_score_scratch() takes.

@@ -289,7 +289,7 @@ TEST(Compact, FailsWhenTheAnswerIsGoneOrAFlagIsWrong) {
   EXPECT_EQ(compact("-f '" + file + "' --budget 2 --expect 80293").exit_code, 1);
   const Output o = compact("-f '" + file + "' --policy best");
   EXPECT_EQ(o.exit_code, 2);
-  EXPECT_NE(o.err.find("defensive, value, span or retrieval"), std::string::npos) << o.err;
+  EXPECT_NE(o.err.find("value, span, retrieval, replay or mixed"), std::string::npos) << o.err;
   EXPECT_EQ(compact("").exit_code, 2);
 }
 

@@ -28,6 +28,15 @@ void compact(Chat& chat, const sharpi_compact_params& p) {
   ASSERT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_OK) << text_of(e);
 }
 
+void keep_all(Chat& chat) {
+  std::vector<uint32_t> all(chat.info().n_slots_max);
+  for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_KEEP, SHARPI_UNSET);
+  p.keep = all.data();
+  p.n_keep = static_cast<uint32_t>(all.size());
+  compact(chat, p);
+}
+
 /// One line of a reference file.
 struct Reference {
   uint32_t needle = 0, budget = 0, layer = 0, head = 0;
@@ -127,7 +136,9 @@ class PlainKeepSets : public ModelTest {
   void expect_equal(const Chat& chat, const std::vector<PlainRequest>& requests) {
     const auto spec = spec_of(path());
     ASSERT_TRUE(spec);
-    const SessionRows rows = session_rows(*spec, saved(chat));
+    Chat settled = chat.fork();
+    keep_all(settled);  // rows that wait for their replay scores get them
+    const SessionRows rows = session_rows(*spec, saved(settled));
     ASSERT_EQ(rows.n_queries, 64u);
     const std::vector<PlainScores> scores = plain_scores(*spec, rows);
     for (const PlainRequest& r : requests) expect_equal(chat, *spec, rows, scores, r);
@@ -140,9 +151,10 @@ class PlainKeepSets : public ModelTest {
     sharpi_compact_params p = compact_params(r.policy, r.budget);
     p.recency = r.recency;
     p.sinks = r.sinks;
+    const bool replays = r.policy == SHARPI_POLICY_REPLAY || r.policy == SHARPI_POLICY_MIXED;
     const bool marks = r.policy == SHARPI_POLICY_SPAN || r.policy == SHARPI_POLICY_RETRIEVAL;
     if (marks) p.span = r.span;
-    if (!marks && r.policy != SHARPI_POLICY_GLOBAL) p.pool_kernel = r.pool_kernel;
+    if (!marks && !replays && r.policy != SHARPI_POLICY_GLOBAL) p.pool_kernel = r.pool_kernel;
     compact(one, p);
     const auto want = plain_keep_sets(spec, rows, scores, r);
     ASSERT_FALSE(want.empty());
@@ -168,6 +180,9 @@ std::vector<PlainRequest> requests() {
     out.push_back(PlainRequest{p, 200, 64, 0, 13, 12});
     out.push_back(PlainRequest{p, 100, 20, 4, 7, 21});
   }
+  if (on_gpu()) return out;
+  for (const sharpi_policy p : {SHARPI_POLICY_REPLAY, SHARPI_POLICY_MIXED})
+    out.push_back(PlainRequest{p, 100, 20, 4, 13, 12});
   return out;
 }
 
@@ -176,6 +191,7 @@ TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
     const Loaded l = load(path(), setup_with([=](sharpi_plan_params*, sharpi_session_params* s) {
                             s->k_dtype = s->v_dtype = kv;
                             s->capture_window = 64;
+                            s->replay = on_gpu() ? 0 : 1;
                           }));
     Chat chat(l.model.get());
     chat.prefill(prompt(0, 500));
@@ -187,6 +203,7 @@ TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
 TEST_P(PlainKeepSets, AlsoAfterACompactionAndDecoding) {
   const Loaded l = load(path(), setup_with([](sharpi_plan_params*, sharpi_session_params* s) {
                           s->capture_window = 64;
+                          s->replay = on_gpu() ? 0 : 1;
                         }));
   Chat chat(l.model.get());
   chat.prefill(prompt(1, 600));

@@ -61,6 +61,13 @@ std::vector<Template> replay_templates() {
       {"qwen35 q4 and bf16, drafts", hybrid,
        [=](P s) { s->n_checkpoints = 2, s->k_dtype = SHARPI_KV_Q4, s->v_dtype = SHARPI_KV_BF16; },
        true},
+      {"qwen3 replay scores", qwen,
+       [=](P s) { s->replay = 1, s->capture_window = 64, s->per_layer_budgets = 1; }, true, 192},
+      {"gemma4kv bounded, replay scores", gemma,
+       [=](P s) { bounded(s), s->replay = 1, s->replay_every = 4, s->capture_window = 64; }},
+      {"qwen35 replay scores, q8_0", hybrid,
+       [=](P s) { s->replay = 1, s->n_checkpoints = 2, s->k_dtype = s->v_dtype = SHARPI_KV_Q8_0; },
+       true, 192},
       {"qwen3 forks", qwen, watching, false, 192},
       {"qwen3 forks, q4, drafts by ngrams", qwen,
        [=](P s) {

@@ -75,7 +75,7 @@ TEST_F(ServerSettings, WhatIsWrongIsNamed) {
             "--kv-type: \"q7\" is not allowed; allowed: auto, f32, bf16, q8_0, q4");
   EXPECT_EQ(refusal({"-m", "x"}, {{"SHARPI_SERVER_POLICY", "best"}}),
             "SHARPI_SERVER_POLICY: \"best\" is not allowed; allowed: auto, global, snapkv, "
-            "defensive, value, span, retrieval");
+            "defensive, value, span, retrieval, replay, mixed");
   EXPECT_EQ(refusal({"-m", "x", "--idle", "save"}), "--idle save needs a --cache-dir");
   EXPECT_EQ(refusal({"-m", "x", "--slots", "4", "--sessions", "2"}),
             "--sessions 2 is less than --slots 4");

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tier/rope_tables.h"
+
 namespace sharpi::testing {
 namespace {
 
@@ -79,6 +81,49 @@ PlainScores layer_scores(const ModelSpec& spec, const SessionRows& all, uint32_t
   return out;
 }
 
+/// A query 1024 positions later.
+std::vector<double> turned(const AttentionSpec& a, const float* q) {
+  std::vector<double> out(q, q + a.head_dim);
+  const uint32_t half = a.rope.n_rot / 2;
+  std::vector<double> freq(half);
+  fill_inv_freq(a.rope, freq);
+  for (uint32_t j = 0; j < half; ++j) {
+    const bool halves = a.rope.pairs == RopePairs::kHalves;
+    const uint32_t x = halves ? j : 2 * j, y = halves ? j + half : 2 * j + 1;
+    const double c = std::cos(1024 * freq[j]), s = std::sin(1024 * freq[j]);
+    const double qx = out[x], qy = out[y];
+    out[x] = qx * c - qy * s;
+    out[y] = qx * s + qy * c;
+  }
+  return out;
+}
+
+double weight(const AttentionSpec& a, const std::vector<double>& q, const float* k) {
+  double sum = 0;
+  for (uint32_t e = 0; e < a.head_dim; ++e) sum += q[e] * static_cast<double>(k[e]);
+  return std::exp(sum * static_cast<double>(a.scale));
+}
+
+/// Raises the scores of the last n rows by one query, of slot `at`, of a layer that reads them.
+void replay_query(const AttentionSpec& a, const OwnerRows& rows, uint32_t kv, const float* q,
+                  uint32_t at, uint32_t n, std::vector<double>* scores) {
+  const uint32_t offset = rows.positions[kv][at] - at;  // alike for all rows behind compacted ones
+  uint32_t low = std::max((at + offset) / 256 * 256, rows.n_compacted + offset) - offset;
+  const uint32_t end = std::min((at + offset) / 256 * 256 + 256 - offset, rows.n_rows);
+  const auto key = [&](uint32_t t) {
+    return &rows.k[(uint64_t{t} * a.n_kv_heads + kv) * a.head_dim];
+  };
+  const std::vector<double> later = turned(a, q), now(q, q + a.head_dim);
+  double all = 0;
+  for (uint32_t t = 0; t < std::min(4u, low); ++t) all += weight(a, later, key(t));
+  for (uint32_t t = low; t < end; ++t) all += weight(a, later, key(t));
+  for (uint32_t t = low; t <= at; ++t) all += weight(a, now, key(t));
+  for (uint32_t t = std::max(low, rows.n_rows - n); t < end; ++t) {
+    double& most = (*scores)[t - (rows.n_rows - n)];
+    most = std::max(most, weight(a, later, key(t)) / all);
+  }
+}
+
 std::vector<double> pooled(const std::vector<double>& s, uint32_t kernel) {
   const auto n = static_cast<int64_t>(s.size()), half = static_cast<int64_t>(kernel / 2);
   std::vector<double> out(s.size());
@@ -141,6 +186,7 @@ std::vector<double> head_scores(const SessionRows& rows, const PlainScores& raw,
     case SHARPI_POLICY_SPAN:
       return spread(s, r.span);
     case SHARPI_POLICY_RETRIEVAL:
+    case SHARPI_POLICY_MIXED:
       s = raw.faded[kv];
       for (size_t t = 0; t < s.size(); ++t)
         s[t] = std::max(s[t], shared[rows.layers[raw.layer].positions[kv][t]]);
@@ -175,11 +221,67 @@ std::vector<PlainScores> plain_scores(const ModelSpec& spec, const SessionRows& 
   return out;
 }
 
+std::vector<std::vector<double>> plain_replay_scores(const ModelSpec& spec, const SessionRows& all,
+                                                     uint32_t layer, uint32_t n, uint32_t every) {
+  const OwnerRows& rows = all.layers[layer];
+  std::vector<std::vector<double>> out(spec.layers[layer].attention.n_kv_heads,
+                                       std::vector<double>(n, 0.0));
+  for (uint32_t l = layer; l < spec.n_layers(); ++l) {
+    const AttentionSpec& a = spec.layers[l].attention;
+    const bool reads = l == layer || (spec.layers[l].mixer == MixerKind::kAttention &&
+                                      a.kv_source == static_cast<int32_t>(layer));
+    if (!reads) continue;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    for (uint32_t i = 0; i < n; ++i) {
+      if ((all.n_tokens - n + i) % every != 0) continue;
+      for (uint32_t h = 0; h < a.n_heads; ++h) {
+        const float* q =
+            &all.queries[l][(uint64_t{all.n_queries - n + i} * a.n_heads + h) * a.head_dim];
+        replay_query(a, rows, h / group, q, rows.n_rows - n + i, n, &out[h / group]);
+      }
+    }
+  }
+  return out;
+}
+
+namespace {
+
+/// What all layers and heads score at each position.
+std::vector<double> replay_sums(const SessionRows& rows) {
+  std::vector<double> out(rows.n_tokens, 0.0);
+  for (const OwnerRows& l : rows.layers) {
+    for (size_t h = 0; h < l.replay.size(); ++h) {
+      for (uint32_t t = 0; t < l.n_rows; ++t)
+        out[l.positions[h][t]] += static_cast<double>(l.replay[h][t]);
+    }
+  }
+  return out;
+}
+
+/// REPLAY's scores of one head; with MIXED those of the rows that its first half takes are higher.
+std::vector<double> with_replay(const OwnerRows& rows, const std::vector<double>& sums,
+                                const std::vector<double>& first, const PlainRequest& r,
+                                uint32_t kv) {
+  std::vector<double> out(rows.n_rows);
+  for (uint32_t t = 0; t < rows.n_rows; ++t) out[t] = sums[rows.positions[kv][t]];
+  out = spread(out, r.replay_span);
+  if (r.policy == SHARPI_POLICY_REPLAY) return out;
+  PlainRequest half = r;
+  half.budget = r.sinks + r.recency + (r.budget - r.sinks - r.recency + 1) / 2;
+  for (const uint32_t t : best_slots(first, half)) out[t] += 1e6;
+  return out;
+}
+
+}  // namespace
+
 std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,
                                         const std::vector<PlainScores>& raw,
                                         const PlainRequest& r) {
   std::vector<double> shared, total;
-  if (r.policy == SHARPI_POLICY_RETRIEVAL || r.policy == SHARPI_POLICY_GLOBAL) {
+  const bool mixes = r.policy == SHARPI_POLICY_MIXED;
+  const bool replays = mixes || r.policy == SHARPI_POLICY_REPLAY;
+  const std::vector<double> sums = replays ? replay_sums(rows) : std::vector<double>();
+  if (mixes || r.policy == SHARPI_POLICY_RETRIEVAL || r.policy == SHARPI_POLICY_GLOBAL) {
     shared.assign(rows.n_tokens, 0.0);  // by position
     total.assign(rows.layers[raw[0].layer].n_rows, 0.0);
     for (const PlainScores& layer : raw) {
@@ -200,6 +302,7 @@ std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows
     for (uint32_t h = 0; h < layer.mean.size(); ++h) {
       one.scores.push_back(
           r.policy == SHARPI_POLICY_GLOBAL ? total : head_scores(rows, layer, shared, r, h));
+      if (replays) one.scores[h] = with_replay(rows.layers[layer.layer], sums, one.scores[h], r, h);
       one.slots.push_back(best_slots(one.scores.back(), r));
     }
     out.push_back(std::move(one));

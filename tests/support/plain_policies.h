@@ -18,6 +18,7 @@ namespace sharpi::testing {
 struct PlainRequest {
   sharpi_policy policy = SHARPI_POLICY_RETRIEVAL;
   uint32_t budget = 256, recency = 64, sinks = 0, pool_kernel = 13, span = 12;
+  uint32_t replay_span = 4;
 };
 
 /// One layer's keep sets as slots, with the scores they come from.
@@ -36,6 +37,11 @@ struct PlainScores {
 };
 /// Every full-attention layer that owns rows. It takes long, and serves any number of requests.
 std::vector<PlainScores> plain_scores(const ModelSpec& spec, const SessionRows& rows);
+
+/// Replay scores of the last n rows of a layer, read in one pass, [n_kv_heads][n], as
+/// sharpi_session_params.replay says. Pre: the queries of these rows were captured.
+std::vector<std::vector<double>> plain_replay_scores(const ModelSpec& spec, const SessionRows& rows,
+                                                     uint32_t layer, uint32_t n, uint32_t every);
 
 /// The keep sets of one request, by the scores of the same rows.
 std::vector<PlainLayer> plain_keep_sets(const ModelSpec& spec, const SessionRows& rows,

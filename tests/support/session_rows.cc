@@ -123,6 +123,7 @@ SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
   SessionRows out;
   out.n_tokens = head.n_tokens;
   out.n_queries = head.n_queries;
+  out.n_scored = head.n_scored;
   out.layers.resize(spec.n_layers());
   out.others.resize(spec.n_layers());
   out.queries.resize(spec.n_layers());
@@ -130,6 +131,7 @@ SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     layers.push_back(r.get<BlobLayerHeader>());
     if (layers[l].kind != BlobLayer::kRows) continue;
+    out.layers[l].n_compacted = layers[l].n_compacted;
     out.layers[l].positions = positions(spec.layers[l].attention, layers[l], &r);
   }
   r.take(head.n_checkpoints * sizeof(BlobCheckpointHeader));
@@ -139,6 +141,11 @@ SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
     const AttentionSpec& a = spec.layers[l].attention;
     if (spec.layers[l].mixer != MixerKind::kAttention || a.window != 0) continue;
     out.queries[l] = r.list<float>(uint64_t{head.n_queries} * a.n_heads * a.head_dim);
+  }
+  for (uint32_t l = 0; (head.flags & kBlobReplay) != 0 && l < spec.n_layers(); ++l) {
+    if (layers[l].kind != BlobLayer::kRows) continue;
+    for (uint32_t h = 0; h < spec.layers[l].attention.n_kv_heads; ++h)
+      out.layers[l].replay.push_back(r.list<float>(layers[l].n_rows));
   }
   return out;
 }

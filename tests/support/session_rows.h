@@ -16,10 +16,12 @@ struct OwnerRows {
   uint32_t n_rows = 0;
   std::vector<float> k, v;                       // [n_rows][n_kv_heads * head_dim]
   std::vector<std::vector<uint32_t>> positions;  // [n_kv_heads][n_rows]
+  uint32_t n_compacted = 0;                      // of the rows, the first ones
+  std::vector<std::vector<float>> replay;        // [n_kv_heads][n_rows] replay scores, or empty
 };
 
 struct SessionRows {
-  uint32_t n_tokens = 0, n_queries = 0;
+  uint32_t n_tokens = 0, n_queries = 0, n_scored = 0;
   std::vector<OwnerRows> layers;            // empty for layers that store no full-attention rows
   std::vector<std::vector<char>> others;    // [n_layers], bytes of ring rows or recurrent state
   std::vector<std::vector<float>> queries;  // [n_layers], [n_queries][n_heads * head_dim]

@@ -63,6 +63,8 @@ SHARPI_POLICY_VALUE = 4
 SHARPI_POLICY_SPAN = 5
 SHARPI_POLICY_RETRIEVAL = 6
 SHARPI_POLICY_KEEP = 7
+SHARPI_POLICY_REPLAY = 8
+SHARPI_POLICY_MIXED = 9
 SHARPI_DRAFT_NGRAM = 1
 SHARPI_DRAFT_MTP = 2
 SHARPI_DRAFT_AUTO = 4
@@ -229,6 +231,8 @@ class sharpi_session_params(Structure):
         ("probe", c_void_p),
         ("drafters", c_uint32),
         ("n_draft_vocab", c_uint32),
+        ("replay", c_uint32),
+        ("replay_every", c_uint32),
     ]
 
 
@@ -687,6 +691,8 @@ class sharpi_compact_report(Structure):
         ("kept_recent", c_uint32),
         ("kept_scored", c_uint32),
         ("kept_unranked", c_uint32),
+        ("kept_replayed", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

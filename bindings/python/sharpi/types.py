@@ -132,7 +132,9 @@ class Policy(_Number):
     """How compaction chooses the rows that it keeps."""
 
     AUTO = 0
-    """The best one by our measurements: retrieval."""
+    """The best one by our measurements: RETRIEVAL. In a session that captures replay scores: MIXED
+    where a question is known, which is where sharpi_compact_params has a probe or a window, and in
+    compactions by kv_budget and prompt_budget; else REPLAY."""
     GLOBAL = 1
     """One keep set for the model: softmax mass summed over layers, heads and queries; no
     pooling."""
@@ -150,6 +152,14 @@ class Policy(_Number):
     them, and a query counts half as much as one 32 later."""
     KEEP = 7
     """The host passes the rows."""
+    REPLAY = 8
+    """For questions that nobody knows yet: how much a position would be looked at if the text were
+    read a second time, by the scores that sharpi_session_params.replay captures, added up over
+    layers and heads. Asks no captured query and no probe. UNSUPPORTED in a session without the
+    scores."""
+    MIXED = 9
+    """RETRIEVAL's rows first, for half of what the budget leaves to scores, and REPLAY's for the
+    rest."""
 
 
 class Arithmetic(_Number):
@@ -1000,6 +1010,8 @@ class CompactReport:
     kept_unranked: int
     """Of rows_after: rows that stayed without being scored: the host's rows (KEEP), or all of them,
     if the budget was large enough for all."""
+    kept_replayed: int
+    """Of kept_scored: chosen by replay scores."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_compact_report) -> "CompactReport":
@@ -1020,6 +1032,7 @@ class CompactReport:
             kept_recent=s.kept_recent,
             kept_scored=s.kept_scored,
             kept_unranked=s.kept_unranked,
+            kept_replayed=s.kept_replayed,
         )
 
 
@@ -1133,6 +1146,19 @@ class SessionOptions(TypedDict, total=False):
     begin with their frequent tokens, so few drafts get worse; what is drawn stays with the whole
     head. It saves no memory of the head. The block is the model's: in a session's own parameters 0
     = what the plan has, and another value than that is refused."""
+    replay: Optional[int]
+    """1 = capture replay scores, which policies REPLAY and MIXED choose by: default 0. Every row of
+    full attention gets a number for each KV head when the pass that reads it is done: the most
+    attention that a query of the same 256 tokens would pay to it if it came 1024 positions later.
+    The numbers follow their rows: forks, saved and restored sessions have them, truncation drops
+    them, compaction moves them, and a call that fails leaves none. Rows of passes of no more tokens
+    than the capture_window, decoded tokens above all, get theirs together, before the window is
+    full or the session is compacted. Needs a capture_window (default then 64) of at least 64;
+    UNSUPPORTED where layers of full attention are on a GPU. A session with replay restores only
+    blobs of such sessions (MISMATCH)."""
+    replay_every: Optional[int]
+    """With replay: only every so many-th query is asked, 1 to 16; default 1. 4 costs a quarter and
+    finds less."""
 
 
 class DeviceOptions(TypedDict, total=False):
@@ -1286,7 +1312,8 @@ class CompactOptions(TypedDict, total=False):
     """Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd, default 13, the only one of other
     policies."""
     span: Optional[int]
-    """Rows after a hit by SPAN and RETRIEVAL; default 12, the only one of other policies."""
+    """Rows after a hit by SPAN, RETRIEVAL, REPLAY and MIXED; default UNSET = 12, and 4 by replay
+    scores. Not with other policies."""
     layer_budget: Union[LayerBudget, str, None]
     """Default EQUAL, the only one of GLOBAL and KEEP."""
     probe: Optional[Sequence[int]]

@@ -104,7 +104,7 @@ static void test_compaction(const fixture* f) {
   NAMES("budget");
   REFUSED(p.budget = SHARPI_UNSET, "budget is unset");
   REFUSED(p.budget = 0, "budget 0");
-  REFUSED(p.policy = 8, "policy 8");
+  REFUSED(p.policy = 10, "policy 10");
   REFUSED(p.policy = SHARPI_POLICY_KEEP, "n_keep");
   REFUSED((p.n_keep = 3, p.keep = keep), "n_keep");
   REFUSED((p.policy = SHARPI_POLICY_KEEP, p.n_keep = 3), "keep");
@@ -143,10 +143,12 @@ static void test_compaction(const fixture* f) {
   REFUSED(p.pool_kernel = 0, "pool_kernel 0");
   REFUSED(p.pool_kernel = 4, "pool_kernel 4");
   REFUSED(p.pool_kernel = 1025, "pool_kernel 1025");
+  REFUSED((p.policy = SHARPI_POLICY_REPLAY, p.window = 2), "asks no captured queries");
+  REFUSED((p.policy = SHARPI_POLICY_REPLAY, p.n_probe = 1, p.probe = probe), "asks no probe");
   REFUSED(p.layer_budget = 3, "layer_budget 3");
   REFUSED(p.n_probe = 2, "probe");
   REFUSED(p.headroom = SHARPI_UNSET, "headroom");
-  REFUSED(p.span = SHARPI_UNSET, "span");
+  REFUSED((p.policy = SHARPI_POLICY_SPAN, p.span = SHARPI_UNSET - 1), "span");
   REFUSED((p.policy = SHARPI_POLICY_SPAN, p.span = 65537), "0 to 65536");
 #undef REFUSED
   CHECK(length_of(s) == 32);

@@ -249,7 +249,8 @@ constants! {
         SHARPI_ISA_I8MM = 6; SHARPI_DEVICE_MEASURE = 1;
         SHARPI_POLICY_AUTO = 0; SHARPI_POLICY_GLOBAL = 1; SHARPI_POLICY_SNAPKV = 2;
         SHARPI_POLICY_DEFENSIVE = 3; SHARPI_POLICY_VALUE = 4; SHARPI_POLICY_SPAN = 5;
-        SHARPI_POLICY_RETRIEVAL = 6; SHARPI_POLICY_KEEP = 7; SHARPI_BUDGET_AUTO = 0xFFFF_FFFE;
+        SHARPI_POLICY_RETRIEVAL = 6; SHARPI_POLICY_KEEP = 7; SHARPI_POLICY_REPLAY = 8;
+        SHARPI_POLICY_MIXED = 9; SHARPI_BUDGET_AUTO = 0xFFFF_FFFE;
         SHARPI_DRAFT_NGRAM = 1; SHARPI_DRAFT_MTP = 2; SHARPI_DRAFT_AUTO = 4;
         SHARPI_DRAFT_MODEL = 8;
         SHARPI_ARITHMETIC_FAST = 0; SHARPI_ARITHMETIC_EXACT = 1;
@@ -305,7 +306,7 @@ structs! {
         tail_v_dtype: u32, rewind: u32, n_checkpoints: u32, kv_budget: u32, prompt_budget: u32,
         capture_window: u32, recency: u32, sinks: u32, policy: u32, lookahead: u32,
         per_layer_budgets: u32, n_probe: u32, n_draft: u32, probe: *const i32,
-        drafters: u32, n_draft_vocab: u32,
+        drafters: u32, n_draft_vocab: u32, replay: u32, replay_every: u32,
     }
     struct sharpi_device_request {
         struct_size: u32, device: u32, n_layers: i32, reserved: u32, budget: u64, reserve: u64,
@@ -440,7 +441,7 @@ structs! {
         struct_size: u32, policy: u32, rows_before: u32, rows_after: u32, n_layers: u32,
         capacity: u32, payload_before: u64, payload_after: u64, held_before: u64, held_after: u64,
         score_ms: f64, move_ms: f64, kept_sinks: u32, kept_recent: u32, kept_scored: u32,
-        kept_unranked: u32,
+        kept_unranked: u32, kept_replayed: u32, reserved: u32,
     }
     struct sharpi_embedder_params {
         struct_size: u32, n_ctx: u32, n_parallel: u32, reserved: u32,

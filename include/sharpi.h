@@ -319,8 +319,8 @@ typedef uint32_t sharpi_policy;
                                                     captures, added up over layers and heads. Asks no
                                                     captured query and no probe. UNSUPPORTED in a session
                                                     without the scores. */
-#define SHARPI_POLICY_MIXED     9u             /**< RETRIEVAL's rows first, for half of what the budget leaves
-                                                    to scores, and REPLAY's for the rest. */
+#define SHARPI_POLICY_MIXED     9u             /**< RETRIEVAL's rows first: 64, and half of what the budget
+                                                    leaves to scores beyond; REPLAY's for the rest. */
 
 #define SHARPI_DRAFT_NGRAM 1u                  /**< Prompt lookup: the draft is what followed the last
                                                     tokens where they occurred before in this session. As

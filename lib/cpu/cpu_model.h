@@ -50,9 +50,9 @@ class CpuModel final : public TierModel {
       const ScoreShape& shape) const override {
     return scorer_.create_scratch(shape);
   }
-  Status score_waiting(TierSession& session, const ReplayRequest& request,
+  Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const override {
-    return scorer_.score_waiting(session, request, scratch);
+    return scorer_.score_waiting(session, ledger, layer, scratch);
   }
   std::vector<MemoryRow> score_scratch_rows(const ScoreShape& shape) const override {
     return scorer_.scratch_rows(shape);

@@ -190,23 +190,22 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
   return Status::error(Code::kInternal, "layer %u has no replay scores", request.layer);
 }
 
-Status CpuScorer::score_waiting(TierSession& session, const ReplayRequest& request,
+Status CpuScorer::score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                                 ScoreScratch& scratch) const {
   auto& s = static_cast<CpuScoreScratch&>(scratch);
   const auto& own = static_cast<CpuSession&>(session);
-  const KvLedger& ledger = *request.ledger;
   const ModelSpec& spec = *plan_.spec;
   const uint32_t n = ledger.n_tokens() - ledger.scored_tokens();
   if (n > s.n_queries || n > ledger.n_tokens() - ledger.capture_low()) {
     return Status::error(Code::kInternal,
                          "%u rows wait for replay scores, but their queries are gone", n);
   }
-  for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
-    if (!reads_rows_of(spec, l, request.layer)) continue;
+  for (uint32_t l = layer; l < spec.n_layers(); ++l) {
+    if (!reads_rows_of(spec, l, layer)) continue;
     const AttentionSpec& a = spec.layers[l].attention;
-    ReplayTask t = own.replay_task(request.layer, ledger, a, turns_, l);
+    ReplayTask t = own.replay_task(layer, ledger, a, turns_, l);
     t.first_position = ledger.next_position() - n;
-    t.first_slot = ledger.n_slots(request.layer) - n;
+    t.first_slot = ledger.n_slots(layer) - n;
     t.n_rows = n;
     t.q = s.queries;
     t.q_stride = uint64_t{a.n_heads} * a.head_dim;

@@ -34,7 +34,7 @@ class CpuScorer {
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;
   /// TierModel::score_waiting().
-  Status score_waiting(TierSession& session, const ReplayRequest& request,
+  Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const;
 
  private:

@@ -109,6 +109,7 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
     return owned;
   }
   for (const auto& tier : core_.tiers) tier->store().apply_moves();
+  if (core_.shape.replay_every != 0) core_.transcript.mark_scored();
   core_.transcript.compact(moves);
   if (r.shrink) memory_.shrink_to(r.headroom);
   return Status::ok();

@@ -20,7 +20,8 @@ Status PassRunner::begin_replay(SequenceRows* rows) {
   const KvLedger& ledger = core_.ledger();
   const uint32_t waiting = ledger.n_tokens() - ledger.scored_tokens(),
                  most = core_.shape.capture_window;
-  if (uint64_t{waiting} + rows->n_rows > most) SHARPI_TRY(selector_.score_waiting());
+  settles_ = uint64_t{waiting} + rows->n_rows > most;
+  if (settles_) SHARPI_TRY(selector_.score_waiting());
   replays_ = rows->n_rows > most;
   rows->replay = replays_;
   return Status::ok();
@@ -50,12 +51,14 @@ Status PassRunner::run(const PassRequest& pass) {
 /// failed may have reached captured queries, logits and rings.
 void PassRunner::failed(const Status& why, uint32_t n_rows, bool rings_written) {
   if (why.is_ok() || why.code() == Code::kCancelled) return;
+  if (settles_) core_.transcript.mark_scored();  // their queries may be gone
   core_.transcript.fail(n_rows, rings_written, core_.shape.n_draft + 1);
 }
 
 void PassRunner::commit(std::span<const int32_t> tokens, uint32_t n_logit_rows) {
   core_.changed = false;
   for (const auto& tier : core_.tiers) tier->store().commit_state();
+  if (settles_) core_.transcript.mark_scored();
   core_.transcript.commit(tokens, n_logit_rows);
   if (replays_) core_.transcript.mark_scored();
   drafters_.committed(tokens);
@@ -65,6 +68,7 @@ void PassRunner::commit_tried(std::span<const int32_t> tokens) {
   core_.changed = false;
   for (const auto& tier : core_.tiers)
     tier->store().commit_rows(static_cast<uint32_t>(tokens.size()));
+  if (settles_) core_.transcript.mark_scored();
   core_.transcript.commit_tried();
   if (replays_) core_.transcript.mark_scored();
   drafters_.committed(tokens);

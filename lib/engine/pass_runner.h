@@ -48,6 +48,7 @@ class PassRunner {
   Drafters& drafters_;
   RowSelector& selector_;
   bool replays_ = false;  // the pass gives its rows their replay scores
+  bool settles_ = false;  // the rows before it have got theirs
 };
 
 }  // namespace sharpi

@@ -117,10 +117,9 @@ Status RowSelector::score_waiting() {
   if (core_.ledger().scored_tokens() == core_.ledger().n_tokens()) return Status::ok();
   for (const uint32_t l : core_.compactable_layers()) {
     const size_t tier = core_.tier_index(l);
-    SHARPI_TRY(core_.model->tiers()[tier]->score_waiting(*core_.tiers[tier], {l, &core_.ledger()},
+    SHARPI_TRY(core_.model->tiers()[tier]->score_waiting(*core_.tiers[tier], core_.ledger(), l,
                                                          *priced_[tier]));
   }
-  core_.transcript.mark_scored();
   return Status::ok();
 }
 

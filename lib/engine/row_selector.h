@@ -34,7 +34,7 @@ class RowSelector {
   /// tables and the request, until those go back. Ok or not, finish() follows. May throw
   /// std::bad_alloc.
   Status select(const CompactRequest& r, std::vector<KvMove>* moves);
-  /// Gives rows their replay scores that wait for them.
+  /// Gives rows their replay scores that wait for them. They count once the transcript says so.
   Status score_waiting();
   /// Waits for what scores, and gives scratch back that was not priced.
   void finish() noexcept;

@@ -186,11 +186,15 @@ class SessionSaver {
 
   Status replay_scores(uint32_t l) {
     if ((h_.flags & kBlobReplay) == 0 || !core_.ledger().is_full_owner(l)) return Status::ok();
-    const uint64_t n = core_.ledger().n_slots(l) * sizeof(float);
+    const uint32_t waiting = core_.ledger().n_tokens() - h_.n_scored;
+    const uint64_t n = (core_.ledger().n_slots(l) - waiting) * sizeof(float);
     uint64_t stride = 0;
     const float* scores = core_.tier_of(l).replay_scores(l, &stride);
-    for (uint32_t h = 0; h < spec_.layers[l].attention.n_kv_heads; ++h)
+    if (sink_ != nullptr) std::memset(scratch_.piece(), 0, waiting * sizeof(float));
+    for (uint32_t h = 0; h < spec_.layers[l].attention.n_kv_heads; ++h) {
       SHARPI_TRY(put(scores + h * stride, n));
+      SHARPI_TRY(put_piece(waiting * sizeof(float)));
+    }
     return Status::ok();
   }
 

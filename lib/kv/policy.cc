@@ -222,8 +222,9 @@ uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slot
 }
 
 uint32_t first_rows(sharpi_policy policy, uint32_t take) {
-  const float share = policy_row(policy).first_share;
-  return static_cast<uint32_t>(std::ceil(static_cast<float>(take) * share));
+  if (take <= kFirstRows) return take;
+  const float rest = static_cast<float>(take - kFirstRows) * policy_row(policy).first_share;
+  return kFirstRows + static_cast<uint32_t>(std::ceil(rest));
 }
 
 uint32_t select_mixed(const PolicyParams& p, const float* scores, float* replay, uint32_t n_slots,

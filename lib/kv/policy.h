@@ -53,6 +53,8 @@ inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 
 /// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
 inline constexpr float kValueFloor = 1e-4f;
+/// Rows that a known question gets of any budget: less loses answers that it alone would keep.
+inline constexpr uint32_t kFirstRows = 64;
 /// Decay a row of `span`, forwards and backwards, and how far it reaches back.
 inline constexpr float kForwardDecay = 0.999f;
 inline constexpr float kBackwardDecay = 0.99f;
@@ -90,8 +92,8 @@ struct PolicyRow {
   /// next resembles the last queries more than those before them.
   float half_life = 0.0f;
   PolicyScope scope{};
-  /// Needs replay scores: they are the term, or they choose among what `first_share` leaves of the
-  /// rows that scores choose, once the term has chosen its own.
+  /// Needs replay scores: they are the term, or they choose among the rows that the term leaves: it
+  /// chooses kFirstRows, and `first_share` of what the budget has beyond.
   bool reads_replay = false;
   float first_share = 1.0f;
 };

@@ -36,9 +36,9 @@ Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
   return Status::error(Code::kInternal, "this tier computes no experts for another");
 }
 
-Status TierModel::score_waiting(TierSession&, const ReplayRequest& request, ScoreScratch&) const {
-  return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u",
-                       request.layer);
+Status TierModel::score_waiting(TierSession&, const KvLedger&, uint32_t layer,
+                                ScoreScratch&) const {
+  return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u", layer);
 }
 
 Status TierModel::pin_experts(std::span<const ExpertId> experts) {

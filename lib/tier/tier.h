@@ -50,8 +50,7 @@ struct SequenceRows {
   /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
   /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
   bool drafted = false;
-  /// The pass gives its rows their replay scores. Of a session that captures them, and then its
-  /// ring has none of the rows before that wait for theirs.
+  /// The pass gives its rows their replay scores.
   bool replay = false;
   /// Where the hidden rows of this share go, as the head's norm leaves them, from row
   /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
@@ -103,13 +102,6 @@ struct ScoreRequest {
   bool values = false;          // also the value norms
   bool replay = false;          // also the replay scores
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
-};
-
-/// A request for the replay scores of the last rows of `layer`, which owns them, whose queries are
-/// in the session's ring: those of tokens from ledger->scored_tokens() on.
-struct ReplayRequest {
-  uint32_t layer = 0;
-  const KvLedger* ledger = nullptr;
 };
 
 /// Per query of a request, for a layer of n_heads KV heads: how many rows of each head it sees,
@@ -205,7 +197,8 @@ class TierModel {
   /// scratch.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
-  virtual Status score_waiting(TierSession& session, const ReplayRequest& request,
+  /// Gives the rows of tokens from ledger.scored_tokens() on their replay scores in a layer.
+  virtual Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                                ScoreScratch& scratch) const;
   virtual Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const = 0;

@@ -182,7 +182,7 @@ std::vector<PlainRequest> requests() {
   }
   if (on_gpu()) return out;
   for (const sharpi_policy p : {SHARPI_POLICY_REPLAY, SHARPI_POLICY_MIXED})
-    out.push_back(PlainRequest{p, 100, 20, 4, 13, 12});
+    out.push_back(PlainRequest{p, 180, 20, 4, 13, 12});
   return out;
 }
 

@@ -101,6 +101,9 @@ class FaultySession final : public TierSession {
   Status write_queries(uint32_t l, uint64_t first, uint32_t n, const float* p) override {
     return in_->write_queries(l, first, n, p);
   }
+  float* replay_scores(uint32_t l, uint64_t* stride) const override {
+    return in_->replay_scores(l, stride);
+  }
   KvStore& store() override { return store_; }
   Status read_logits(uint32_t row, float* out) const override {
     SHARPI_TRY(Faults::hit(&faults_->fail_read, "reading logits"));
@@ -143,6 +146,12 @@ class FaultyModel final : public TierModel {
                LayerScores* out) const override {
     SHARPI_TRY(Faults::hit(&faults_->fail_score, "scoring"));
     return in_->score(*static_cast<FaultySession&>(session).inner(), request, scratch, out);
+  }
+  Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
+                       ScoreScratch& scratch) const override {
+    SHARPI_TRY(Faults::hit(&faults_->fail_score, "scoring"));
+    return in_->score_waiting(*static_cast<FaultySession&>(session).inner(), ledger, layer,
+                              scratch);
   }
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const override {

@@ -267,7 +267,8 @@ std::vector<double> with_replay(const OwnerRows& rows, const std::vector<double>
   out = spread(out, r.replay_span);
   if (r.policy == SHARPI_POLICY_REPLAY) return out;
   PlainRequest half = r;
-  half.budget = r.sinks + r.recency + (r.budget - r.sinks - r.recency + 1) / 2;
+  const uint32_t scored = r.budget - r.sinks - r.recency;
+  half.budget = r.sinks + r.recency + (scored <= 64 ? scored : 64 + (scored - 64 + 1) / 2);
   for (const uint32_t t : best_slots(first, half)) out[t] += 1e6;
   return out;
 }

@@ -158,8 +158,8 @@ class Policy(_Number):
     layers and heads. Asks no captured query and no probe. UNSUPPORTED in a session without the
     scores."""
     MIXED = 9
-    """RETRIEVAL's rows first, for half of what the budget leaves to scores, and REPLAY's for the
-    rest."""
+    """RETRIEVAL's rows first: 64, and half of what the budget leaves to scores beyond; REPLAY's for
+    the rest."""
 
 
 class Arithmetic(_Number):

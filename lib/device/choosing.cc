@@ -23,6 +23,11 @@ PolicyTerm term_of(sharpi_policy policy) {
 /// Whether the kernels here can do what a row of the table of policies combines. A combination that
 /// they lack is refused by name: it would keep other rows than the CPU tier does.
 Status check_kernels(const PolicyRow& row) {
+  if (row.reads_replay) {
+    return Status::error(Code::kUnsupported,
+                         "policy %u chooses by replay scores, which the GPU does not have",
+                         row.policy);
+  }
   switch (row.term) {
     case PolicyTerm::kSum:
       return Status::error(Code::kUnsupported,
@@ -36,6 +41,7 @@ Status check_kernels(const PolicyRow& row) {
     case PolicyTerm::kTop:
     case PolicyTerm::kTopOrMean:
     case PolicyTerm::kMeanByValue:
+    case PolicyTerm::kReplay:
       break;
   }
   switch (row.smoothing) {

@@ -10,8 +10,8 @@ namespace sharpi {
 
 Status load_llama(SpecBuilder& b, ModelSpec& spec) {
   SHARPI_TRY(refuse_experts(b, "dense models are"));
-  SHARPI_TRY(refuse_other_values(b, {{"attention.causal", 1},
-                                     {"attention.clamp_kqv", 0},
+  SHARPI_TRY(check_causal(b, true));
+  SHARPI_TRY(refuse_other_values(b, {{"attention.clamp_kqv", 0},
                                      {"attention.scale", 0},
                                      {"attention.temperature_scale", 0},
                                      {"attn_logit_softcapping", 0},

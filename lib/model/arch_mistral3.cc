@@ -8,8 +8,8 @@ namespace sharpi {
 
 Status load_mistral3(SpecBuilder& b, ModelSpec& spec) {
   SHARPI_TRY(refuse_experts(b, "dense models are"));
-  SHARPI_TRY(refuse_other_values(
-      b, {{"attention.causal", 1}, {"attention.sliding_window", 0}, {"attention.scale", 0}}));
+  SHARPI_TRY(check_causal(b, true));
+  SHARPI_TRY(refuse_other_values(b, {{"attention.sliding_window", 0}, {"attention.scale", 0}}));
   PlainDecoder kind{.pairs = RopePairs::kNeighbours};
   SHARPI_TRY_ASSIGN(const double scale, b.float_or("attention.temperature_scale", 0.0, 0.0, 1e3));
   if (scale != 0.0) {

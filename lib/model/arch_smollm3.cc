@@ -9,7 +9,8 @@ namespace sharpi {
 Status load_smollm3(SpecBuilder& b, ModelSpec& spec) {
   constexpr uint32_t kUnturnedEvery = 4;
   SHARPI_TRY(refuse_experts(b, "dense models are"));
-  SHARPI_TRY(refuse_other_values(b, {{"attention.causal", 1}, {"attention.sliding_window", 0}}));
+  SHARPI_TRY(check_causal(b, true));
+  SHARPI_TRY(refuse_other_values(b, {{"attention.sliding_window", 0}}));
   return load_plain_decoder(b,
                             {.pairs = RopePairs::kNeighbours,
                              .bias = QkvBias::kOptional,

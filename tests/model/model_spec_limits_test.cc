@@ -273,6 +273,11 @@ const Refusal kUnsupported[] = {
      {"\"mamba\" is not supported",
       "bert, gemma-embedding, gemma3, gemma4, gpt-oss, llama, mistral3, nomic-bert, olmoe, qwen2, "
       "qwen3, qwen35, qwen35moe, qwen3moe"}},
+    {"NotCausal",
+     test::tiny_llama,
+     [](ModelFile& f) { f.set("attention.causal", false); },
+     Code::kUnsupported,
+     {"llama.attention.causal = false is not supported for llama"}},
     {"UnprintableArchitecture",
      test::tiny_qwen3,
      [](ModelFile& f) { f.set("general.architecture", std::string("qwen3\nx")); },

@@ -319,6 +319,15 @@ TEST(ModelSpec, UnusedKvWeightsOfSharingLayersAreTolerated) {
   EXPECT_FALSE(s->layers[6].attention.k || s->layers[6].attention.v);
 }
 
+TEST(ModelSpec, CausalMayBeSaidAsABool) {
+  for (const ModelRecipe& recipe : {test::tiny_llama(), test::tiny_smollm3()}) {
+    ModelFile file(recipe);
+    file.set("attention.causal", true);
+    LOAD(s, file);
+    EXPECT_EQ(s->architecture, recipe.arch);
+  }
+}
+
 TEST(ModelSpec, TowersBesideTheTextModelAreLeftOutAndTold) {
   ModelFile file(test::tiny_qwen3());
   LOAD(plain, file);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "support/plain_policies.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tier/rope_tables.h"
@@ -29,11 +32,22 @@ double dot(const float* a, const float* b, uint32_t n) {
   return s0 + s1 + (s2 + s3);
 }
 
-/// Softmax of one query head over the rows it sees; unseen rows get 0.
+/// The learned sinks of a layer's heads; none: no score at all.
+std::vector<double> sinks(const ModelSpec& spec, const AttentionSpec& a) {
+  std::vector<float> values(a.n_heads, -std::numeric_limits<float>::infinity());
+  if (a.sinks) {
+    const Status read =
+        spec.file->read_tensor(*a.sinks.tensor, 0, values.data(), values.size() * sizeof(float));
+    EXPECT_TRUE(read.is_ok()) << read.text();
+  }
+  return {values.begin(), values.end()};
+}
+
+/// Softmax of one query head over the rows it sees, and its sink; unseen rows get 0.
 std::vector<double> attention(const AttentionSpec& a, const OwnerRows& rows, uint32_t kv,
-                              const float* q, uint32_t position) {
+                              const float* q, uint32_t position, double sink) {
   std::vector<double> p(rows.n_rows, 0.0);
-  double high = -1e300, sum = 0;
+  double high = std::max(-1e300, sink), sum = 0;
   for (uint32_t t = 0; t < rows.n_rows; ++t) {
     if (rows.positions[kv][t] > position) continue;
     const float* k = &rows.k[(uint64_t{t} * a.n_kv_heads + kv) * a.head_dim];
@@ -44,6 +58,7 @@ std::vector<double> attention(const AttentionSpec& a, const OwnerRows& rows, uin
     p[t] = rows.positions[kv][t] > position ? 0.0 : std::exp(p[t] - high);
     sum += p[t];
   }
+  sum += std::exp(sink - high);
   for (double& x : p) x /= sum;
   return p;
 }
@@ -62,11 +77,12 @@ PlainScores layer_scores(const ModelSpec& spec, const SessionRows& all, uint32_t
     if (!reads) continue;
     const uint32_t group = a.n_heads / a.n_kv_heads;
     terms += group * all.n_queries;
+    const std::vector<double> sink = sinks(spec, a);
     for (uint32_t i = 0; i < all.n_queries; ++i) {
       const double fade = std::exp2(-static_cast<double>(all.n_queries - 1 - i) / 32.0);
       for (uint32_t h = 0; h < a.n_heads; ++h) {
         const float* q = &all.queries[l][(uint64_t{i} * a.n_heads + h) * a.head_dim];
-        const auto p = attention(a, rows, h / group, q, all.n_tokens - all.n_queries + i);
+        const auto p = attention(a, rows, h / group, q, all.n_tokens - all.n_queries + i, sink[h]);
         for (uint32_t t = 0; t < rows.n_rows; ++t) {
           out.mean[h / group][t] += p[t];
           out.top[h / group][t] = std::max(out.top[h / group][t], p[t]);

@@ -267,7 +267,7 @@ std::vector<Bad> bad_requests() {
       {"even kernel", [](P p) { p->pool_kernel = 8; }, invalid, "pool_kernel 8 is even"},
       {"kernel 0", [](P p) { p->pool_kernel = 0; }, invalid, "pool_kernel"},
       {"kernel 4001", [](P p) { p->pool_kernel = 4001; }, invalid, "4001"},
-      {"span -1", [=](P p) { p->span = minus_one; }, invalid, "span"},
+      {"span -2", [=](P p) { p->span = minus_one - 1; }, invalid, "span"},
       {"policy 8", [](P p) { p->policy = 8; }, invalid, "policy"},
       {"layer budget 3", [](P p) { p->layer_budget = 3; }, invalid, "layer_budget"},
       {"no rows", [](P p) { p->policy = SHARPI_POLICY_KEEP; }, invalid, "n_keep is 0"},

@@ -212,7 +212,7 @@ def test_errors_are_typed(client, model):
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "word " * 9000}])
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("no-such-model")
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(openai.BadRequestError, match="no pooling"):  # a chat model's file names none
         client.embeddings.create(model=model, input="text")
 
 

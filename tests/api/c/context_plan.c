@@ -135,7 +135,7 @@ static void test_plan_ranges(const fixture* f) {
   REFUSED(s.capture_window = 65537, "capture_window 65537");
   REFUSED(s.recency = 0xFFFFFFFEu, "recency");
   REFUSED(s.sinks = 0xFFFFFFFEu, "sinks");
-  REFUSED(s.policy = 8, "policy 8");
+  REFUSED(s.policy = 10, "policy 10");
   REFUSED(s.policy = SHARPI_POLICY_KEEP, "policy 7");
   REFUSED(s.lookahead = 2, "lookahead 2");
   REFUSED(s.per_layer_budgets = 2, "per_layer_budgets 2");

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/cpu_session.h"
+#include "cpu/pass.h"
 #include "cpu/score.h"
 
 namespace sharpi::cpu {

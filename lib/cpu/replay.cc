@@ -12,6 +12,7 @@
 #include "cpu/carver.h"
 #include "cpu/ops.h"
 #include "cpu/ops_table.h"
+#include "cpu/scratch_slots.h"
 #include "kv/codec.h"
 #include "kv/rotation.h"
 #include "tier/rope_tables.h"
@@ -22,7 +23,6 @@ namespace {
 constexpr uint32_t kBlockQueries = 64;  // of a work item
 constexpr uint32_t kBlocks = kReplayChunk / kBlockQueries;
 constexpr uint32_t kTiles = (kReplayChunk + kReplaySinks + kTileSlots - 1) / kTileSlots;
-constexpr uint32_t kMaxThreads = 1024;  // that a context can have
 
 /// Scratch of one thread.
 struct Desk {
@@ -130,12 +130,6 @@ class Item {
     terms->n = 0;
   }
 
-  static void add(float part, float high, float* sum, float* most) {
-    const float now = std::max(*most, high);
-    *sum = *sum * std::exp(*most - now) + part * std::exp(high - now);
-    *most = now;
-  }
-
   /// The softmax terms of the turned queries, each tile's below its own maximum `high`.
   void weigh(const Terms& terms, float (*high)[kTiles], float* sum, float* most) const {
     const float* q[kTileTerms];
@@ -154,7 +148,7 @@ class Item {
         high[i][t] = -std::numeric_limits<float>::infinity();
         const float part = kernels_.ops.exp_sum(
             out + i * kTileSlots, std::min(kTileSlots, n - t * kTileSlots), &high[i][t]);
-        add(part, high[i][t], &sum[i], &most[i]);
+        merge_softmax(part, high[i][t], &sum[i], &most[i]);
       }
     }
   }
@@ -172,7 +166,7 @@ class Item {
         const uint32_t count = std::min(seen - t * kTileSlots, kTileSlots) - skip;
         float high = -std::numeric_limits<float>::infinity();
         const float part = kernels_.ops.exp_sum(desk_.own + i * kTileSlots + skip, count, &high);
-        add(part, high, &sum[i], &most[i]);
+        merge_softmax(part, high, &sum[i], &most[i]);
       }
     }
   }
@@ -235,21 +229,21 @@ Status score_replay(ThreadPool& pool, const KernelSet& kernels, const ReplayTask
   auto* parts = reinterpret_cast<float*>(scratch + pool.size() * each);
   const uint32_t n_chunks = chunks_of(task.first_position, task.n_rows);
   std::memset(parts, 0, uint64_t{n_chunks} * n_kv * kBlocks * kReplayChunk * sizeof(float));
-  std::atomic<bool> failed{false}, used[kMaxThreads] = {};
+  std::atomic<bool> failed{false};
+  ScratchSlots slots(pool.size());
   pool.run(n_chunks * n_kv * kBlocks, [&](uint32_t item) {
     const uint32_t kv = item / kBlocks % n_kv, block = item % kBlocks;
     const Chunk c = chunk_at(task, item / kBlocks / n_kv);
     const uint32_t first = c.own + block * kBlockQueries;
     if (first >= c.end) return;
-    uint32_t mine = 0;
-    while (used[mine].exchange(true, std::memory_order_acquire)) mine = (mine + 1) % pool.size();
+    const uint32_t mine = slots.take();
     Desk own{};
     carve(scratch + mine * each, d, &own);
     Item one(task, kernels, c, kv, own);
     const Status done = one.run(first, std::min(first + kBlockQueries, c.end),
                                 parts + uint64_t{item} * kReplayChunk);
     if (!done.is_ok()) failed.store(true, std::memory_order_relaxed);
-    used[mine].store(false, std::memory_order_release);
+    slots.give(mine);
   });
   if (failed.load()) return Status::error(Code::kInternal, "replay scores met an unknown KV codec");
   for (uint32_t i = 0; i < n_chunks * n_kv; ++i)

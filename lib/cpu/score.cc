@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "cpu/ops.h"
 #include "cpu/ops_table.h"
+#include "cpu/scratch_slots.h"
 #include "kv/rotation.h"
 
 namespace sharpi::cpu {
@@ -34,26 +35,19 @@ uint64_t tile_floats(uint32_t head_dim) {
 class TilePool {
  public:
   TilePool(std::byte* base, uint32_t n, uint32_t head_dim)
-      : base_(reinterpret_cast<float*>(base)), n_(n), dim_(head_dim) {}
+      : base_(reinterpret_cast<float*>(base)), dim_(head_dim), slots_(n) {}
   Tile take() {
-    for (uint32_t i = next_.fetch_add(1, std::memory_order_relaxed) % n_;; i = (i + 1) % n_) {
-      if (!used_[i].exchange(true, std::memory_order_acquire)) {
-        float* at = base_ + i * tile_floats(dim_);
-        return {at, at + uint64_t{kTileSlots} * dim_, at + uint64_t{kTileSlots} * 2 * dim_};
-      }
-    }
+    float* at = base_ + slots_.take() * tile_floats(dim_);
+    return {at, at + uint64_t{kTileSlots} * dim_, at + uint64_t{kTileSlots} * 2 * dim_};
   }
   void give(const Tile& t) {
-    const auto i = static_cast<uint64_t>(t.rows - base_) / tile_floats(dim_);
-    used_[i].store(false, std::memory_order_release);
+    slots_.give(static_cast<uint32_t>(static_cast<uint64_t>(t.rows - base_) / tile_floats(dim_)));
   }
 
  private:
-  static constexpr uint32_t kMost = 1024;  // threads a context can have
   float* base_;
-  uint32_t n_, dim_;
-  std::atomic<uint32_t> next_{0};
-  std::atomic<bool> used_[kMost] = {};
+  uint32_t dim_;
+  ScratchSlots slots_;
 };
 
 struct Job {
@@ -143,17 +137,13 @@ void merge_normalisers(const Job& j, uint32_t kv) {
     const float* l = j.psum(span, kv);
     for (uint32_t i = 0; i < j.n_terms; ++i) {
       if (l[i] == 0.0f) continue;
-      const float high = std::max(m0[i], m[i]);
-      l0[i] = l0[i] * std::exp(m0[i] - high) + l[i] * std::exp(m[i] - high);
-      m0[i] = high;
+      merge_softmax(l[i], m[i], &l0[i], &m0[i]);
     }
   }
   if (j.t.sinks == nullptr) return;
   for (uint32_t i = 0; i < j.n_terms; ++i) {
     const float sink = j.t.sinks[uint64_t{kv} * j.group + i / j.t.n_queries];
-    const float high = std::max(m0[i], sink);
-    l0[i] = l0[i] * std::exp(m0[i] - high) + std::exp(sink - high);
-    m0[i] = high;
+    merge_softmax(1.0f, sink, &l0[i], &m0[i]);
   }
 }
 

@@ -79,6 +79,29 @@ TEST_P(OnDevice, LogitsAreTheGoldens) {
   EXPECT_LE(worst(model, golden_.cases[0]), kNear);
 }
 
+TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"rand-gpt-oss", "layer 0 has learned sinks of attention"},
+      {"rand-mistral3", "layer 0 has queries that grow with their position"}};
+  for (const auto& [name, says] : cases) {
+    const std::optional<Fixture> fixture = find_fixture(name);
+    ASSERT_TRUE(fixture) << name;
+    auto engine = InnerEngine::open(fixture->gguf_path, &host_and_device);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    const auto pinned = engine.value().plan(
+        [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_layers = 1; });
+    ASSERT_FALSE(pinned.is_ok()) << name;
+    EXPECT_EQ(pinned.status().code(), Code::kUnsupported);
+    EXPECT_NE(pinned.status().text().find(says), std::string::npos) << pinned.status().text();
+    // Where nothing is asked for there, the plan goes on without the device and says why.
+    const auto plan = engine.value().plan(&whole);
+    ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+    EXPECT_EQ(plan.value()->summary().n_gpu_layers, 0u);
+    EXPECT_NE(plan.value()->placement_reason.find(says), std::string::npos)
+        << plan.value()->placement_reason;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, OnDevice, ::testing::ValuesIn(device_models()), model_name);
 
 }  // namespace

@@ -36,7 +36,6 @@ class CudaBackend final : public DeviceBackend {
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {
-    out->tier = SHARPI_TIER_CUDA;
     out->n_cores = static_cast<uint32_t>(device_->profile().n_sm);
     out->total_bytes = device_->total_bytes();
     out->free_bytes = device_->free_bytes();

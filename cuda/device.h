@@ -50,6 +50,7 @@ class Device final : public device::Device {
   Device& operator=(const Device&) = delete;
 
   int ordinal() const { return ordinal_; }  // as CUDA counts
+  TierId tier() const override { return TierId::kCuda; }
   uint32_t index() const override { return index_; }
   /// What every decision reads; another card's where one is pretended (pretend_card()).
   const DeviceProfile& profile() const { return profile_; }

@@ -154,7 +154,16 @@ const char* kv_name(sharpi_kv_dtype dtype) {
 }
 
 const char* tier_name(sharpi_tier tier) {
-  return tier == SHARPI_TIER_CUDA ? "gpu" : "cpu";
+  switch (tier) {
+    case SHARPI_TIER_CPU:
+      return "cpu";
+    case SHARPI_TIER_CUDA:
+      return "cuda";
+    case SHARPI_TIER_VULKAN:
+      return "vulkan";
+    default:
+      return "none";
+  }
 }
 
 const char* kind_name(sharpi_row_kind kind) {
@@ -242,7 +251,7 @@ sharpi_memory_row* fetch_rows(const sharpi_plan* plan, uint32_t* n) {
 void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uint32_t n,
                 int to_stderr) {
   FILE* out = to_stderr ? stderr : stdout;
-  fprintf(out, "%-4s %-7s %-44s %12s %12s\n", "tier", "kind", "what", "used", "taken");
+  fprintf(out, "%-6s %-7s %-44s %12s %12s\n", "tier", "kind", "what", "used", "taken");
   for (uint32_t i = 0; i < n; ++i) {
     const sharpi_memory_row* r = &rows[i];
     char what[sizeof r->label + 40];
@@ -251,13 +260,13 @@ void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uin
       snprintf(what + n_chars, sizeof what - (size_t)n_chars, ", %u layer%s from %u", r->n_layers,
                r->n_layers == 1 ? "" : "s", r->first_layer);
     }
-    fprintf(out, "%-4s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), what,
+    fprintf(out, "%-6s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), what,
             r->per_session ? "/ses"
             : r->transient ? "/ldg"
                            : "",
             human_bytes(r->payload_bytes).text, human_bytes(r->held_bytes).text);
   }
-  fprintf(out, "%-12s device %s, host %s, file pages in place %s; one session %s\n",
+  fprintf(out, "%-14s device %s, host %s, file pages in place %s; one session %s\n",
           "total:", human_bytes(s->device_held_bytes).text, human_bytes(s->host_held_bytes).text,
           human_bytes(s->mapped_bytes).text, human_bytes(s->session_held_bytes).text);
 }

@@ -179,9 +179,11 @@ typedef uint32_t sharpi_kv_dtype;
                                                     measured with the model. Heads whose size is no
                                                     multiple of 16 are UNSUPPORTED when planned. */
 
+/** What kind of device it is. Every kind but CPU is a GPU, with memory of its own where it has any. */
 typedef uint32_t sharpi_tier;
-#define SHARPI_TIER_CPU  1u
-#define SHARPI_TIER_CUDA 2u
+#define SHARPI_TIER_CPU    1u
+#define SHARPI_TIER_CUDA   2u
+#define SHARPI_TIER_VULKAN 3u
 
 /** Progress of a long call, on the caller's thread, never after the call returned. While a model
  *  computes it must not compute itself: calls that do get ::SHARPI_E_BUSY.

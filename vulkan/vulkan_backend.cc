@@ -42,7 +42,6 @@ class VulkanBackend final : public device::DeviceBackend {
 
 Status VulkanBackend::describe(uint32_t, sharpi_device* out) const {
   const PhysicalDevice& p = device_->physical();
-  out->tier = SHARPI_TIER_CUDA;
   out->total_bytes = p.total_bytes;
   out->free_bytes = device_->free_now();
   std::snprintf(out->name, sizeof out->name, "%s", p.name.c_str());

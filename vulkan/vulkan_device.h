@@ -34,6 +34,7 @@ class Device final : public device::Device {
   Result<Block> take_block(uint64_t bytes, MemoryKind kind, const char* what) const;
   void give_block(const Block& block, bool pinned) const noexcept;
 
+  TierId tier() const override { return TierId::kVulkan; }
   uint32_t index() const override { return index_; }
   Status open() override;
   Status usable() const override;

@@ -200,7 +200,16 @@ json Engine::model_json() const {
 }
 
 const char* tier_name(sharpi_tier tier) {
-  return tier == SHARPI_TIER_CUDA ? "cuda" : "cpu";
+  switch (tier) {
+    case SHARPI_TIER_CPU:
+      return "cpu";
+    case SHARPI_TIER_CUDA:
+      return "cuda";
+    case SHARPI_TIER_VULKAN:
+      return "vulkan";
+    default:
+      return "none";
+  }
 }
 
 const char* purpose_name(sharpi_row_purpose purpose) {

@@ -51,7 +51,6 @@ class CpuBackend final : public Backend, public TierSizer {
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {
-    out->tier = SHARPI_TIER_CPU;
     out->n_cores = pool_->size();
     out->total_bytes = total_bytes();
     out->free_bytes = free_bytes();

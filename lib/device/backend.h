@@ -16,7 +16,7 @@ namespace sharpi::device {
 class DeviceBackend : public Backend, public TierSizer {
  public:
   const TierSizer& sizer() const final { return *this; }
-  TierId tier() const final { return TierId::kCuda; }
+  TierId tier() const final { return device_->tier(); }
   uint32_t device_index() const final { return device_->index(); }
   /// A tier asks this before what its kernels cannot do.
   Status check_model(const ModelSpec& spec, const Placement& placement) const override;

@@ -87,8 +87,14 @@ struct Addresses {
 class Device {
  public:
   virtual ~Device() = default;
+  virtual TierId tier() const = 0;
   /// As sharpi_device_info() counts.
   virtual uint32_t index() const = 0;
+  /// A row of the plan about memory of this device, or pinned for it.
+  MemoryRow row(uint32_t purpose, uint32_t kind, const std::string& label, uint64_t payload,
+                uint64_t held) const {
+    return make_row(tier(), index(), purpose, kind, label, payload, held);
+  }
   /// Idempotent, any thread. Before anything is taken.
   virtual Status open() = 0;
   /// kDeviceLost once a fault was seen that stays.

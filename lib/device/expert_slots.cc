@@ -86,7 +86,7 @@ std::vector<MemoryRow> expert_rows(const ModelSpec& spec, const Placement& place
   const auto push = [&](uint32_t purpose, uint32_t kind, const char* label, uint64_t payload,
                         uint64_t held) {
     if (held == 0) return;
-    rows.push_back(make_row(TierId::kCuda, device.index(), purpose, kind, label, payload, held));
+    rows.push_back(device.row(purpose, kind, label, payload, held));
   };
   const HandoverLayout handover = make_handover_layout(spec, placement, model);
   if (handover.bytes == 0) return rows;

@@ -16,8 +16,8 @@ std::vector<MemoryRow> rope_rows(const ModelSpec& spec, const Device& device) {
   std::vector<int32_t> table_of_layer;
   const uint64_t n = rope_doubles(make_rope_tables(spec, &table_of_layer)) * sizeof(double);
   if (n == 0) return {};
-  return {make_row(TierId::kCuda, device.index(), SHARPI_ROW_TABLES, SHARPI_ROW_DEVICE,
-                   "rope frequencies", n, device.held_bytes(n))};
+  return {device.row(SHARPI_ROW_TABLES, SHARPI_ROW_DEVICE, "rope frequencies", n,
+                     device.held_bytes(n))};
 }
 
 /// The per-layer table stays on the host: the rows of a call are fetched from there. Where it is
@@ -26,8 +26,7 @@ std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placem
                                   const ModelShape& model, const Device& device) {
   if (spec.d_ple == 0 || !placement.uses(DeviceIndex::kHere) || model.copy_weights) return {};
   const uint64_t n = spec.ple_embd.bytes();
-  return {make_row(TierId::kCuda, device.index(), SHARPI_ROW_WEIGHTS, SHARPI_ROW_MAPPED,
-                   "per-layer embeddings", n, n)};
+  return {device.row(SHARPI_ROW_WEIGHTS, SHARPI_ROW_MAPPED, "per-layer embeddings", n, n)};
 }
 
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,

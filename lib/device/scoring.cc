@@ -55,10 +55,10 @@ ScoreSizes score_sizes(const DeviceKernels& kernels, const Widest& w,
 std::vector<MemoryRow> rows_of(const Device& device, uint64_t device_bytes, uint64_t host_bytes) {
   if (device_bytes == 0) return {};
   std::vector<MemoryRow> rows = {
-      make_row(TierId::kCuda, device.index(), SHARPI_ROW_COMPACTION, SHARPI_ROW_DEVICE,
-               "scoring scratch", device_bytes, device.held_bytes(device_bytes)),
-      make_row(TierId::kCuda, device.index(), SHARPI_ROW_COMPACTION, SHARPI_ROW_PINNED, "scores",
-               host_bytes, device.pinned_held_bytes(host_bytes))};
+      device.row(SHARPI_ROW_COMPACTION, SHARPI_ROW_DEVICE, "scoring scratch", device_bytes,
+                 device.held_bytes(device_bytes)),
+      device.row(SHARPI_ROW_COMPACTION, SHARPI_ROW_PINNED, "scores", host_bytes,
+                 device.pinned_held_bytes(host_bytes))};
   for (MemoryRow& r : rows) r.per_session = 1;
   return rows;
 }

@@ -15,23 +15,23 @@ class RowList {
  public:
   RowList(const Device& device, std::vector<MemoryRow>* rows) : device_(device), rows_(rows) {}
   void kv(const KvGroup& g, uint64_t slots, uint64_t held) {
-    MemoryRow row = make_row(TierId::kCuda, device_.index(), SHARPI_ROW_KV, SHARPI_ROW_DEVICE,
-                             g.ring ? "KV rings" : "KV rows", g.payload_bytes(slots), held);
+    MemoryRow row = device_.row(SHARPI_ROW_KV, SHARPI_ROW_DEVICE, g.ring ? "KV rings" : "KV rows",
+                                g.payload_bytes(slots), held);
     row.first_layer = g.layers.front().layer;
     row.n_layers = static_cast<uint32_t>(g.layers.size());
     push(row);
   }
   void device(uint32_t purpose, const char* label, uint64_t bytes, uint32_t n_layers = 0) {
     if (bytes == 0) return;
-    MemoryRow row = make_row(TierId::kCuda, device_.index(), purpose, SHARPI_ROW_DEVICE, label,
-                             bytes, device_.held_bytes(bytes));
+    MemoryRow row =
+        device_.row(purpose, SHARPI_ROW_DEVICE, label, bytes, device_.held_bytes(bytes));
     row.n_layers = n_layers;
     push(row);
   }
   void pinned(uint32_t purpose, const char* label, uint64_t bytes, uint32_t n_layers = 0) {
     if (bytes == 0) return;
-    MemoryRow row = make_row(TierId::kCuda, device_.index(), purpose, SHARPI_ROW_PINNED, label,
-                             bytes, device_.pinned_held_bytes(bytes));
+    MemoryRow row =
+        device_.row(purpose, SHARPI_ROW_PINNED, label, bytes, device_.pinned_held_bytes(bytes));
     row.n_layers = n_layers;
     push(row);
   }

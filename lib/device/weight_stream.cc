@@ -69,11 +69,10 @@ StreamPlan make_stream_plan(const DeviceKernels& kernels, const ModelSpec& spec,
 std::vector<MemoryRow> stream_rows(const StreamPlan& plan, const Device& device) {
   if (plan.empty()) return {};
   const uint64_t halves = plan.n_halves * plan.half_bytes, slots = plan.copy.bytes();
-  return {make_row(TierId::kCuda, device.index(), SHARPI_ROW_STAGING, SHARPI_ROW_DEVICE,
-                   "streamed weights", halves + slots,
-                   device.held_bytes(halves) + device.held_bytes(slots)),
-          make_row(TierId::kCuda, device.index(), SHARPI_ROW_STAGING, SHARPI_ROW_PINNED,
-                   "streamed weights", slots, device.pinned_held_bytes(slots))};
+  return {device.row(SHARPI_ROW_STAGING, SHARPI_ROW_DEVICE, "streamed weights", halves + slots,
+                     device.held_bytes(halves) + device.held_bytes(slots)),
+          device.row(SHARPI_ROW_STAGING, SHARPI_ROW_PINNED, "streamed weights", slots,
+                     device.pinned_held_bytes(slots))};
 }
 
 Result<std::unique_ptr<WeightStream>> WeightStream::create(const Device& device, StreamPlan plan) {

@@ -80,8 +80,7 @@ std::vector<MemoryRow> weight_plan_rows(const WeightPlan& plan, const Device& de
   std::vector<MemoryRow> rows;
   const auto push = [&](const char* label, uint64_t bytes) {
     if (bytes == 0) return;
-    rows.push_back(make_row(TierId::kCuda, device.index(), SHARPI_ROW_WEIGHTS, SHARPI_ROW_DEVICE,
-                            label, bytes, bytes));
+    rows.push_back(device.row(SHARPI_ROW_WEIGHTS, SHARPI_ROW_DEVICE, label, bytes, bytes));
   };
   for (size_t p = 0; p < std::size(kLabels); ++p) push(kLabels[p], plan.part_bytes[p]);
   push("alignment of weights", device.held_bytes(plan.aligned) - plan.bytes);
@@ -92,10 +91,9 @@ std::vector<MemoryRow> load_rows(const WeightPlan& plan, const Device& device) {
   if (plan.stage == 0) return {};
   const uint64_t n = load_shape(plan).bytes();
   std::vector<MemoryRow> rows{
-      make_row(TierId::kCuda, device.index(), SHARPI_ROW_STAGING, SHARPI_ROW_DEVICE, "load staging",
-               n, device.held_bytes(n)),
-      make_row(TierId::kCuda, device.index(), SHARPI_ROW_STAGING, SHARPI_ROW_PINNED, "load staging",
-               n, device.pinned_held_bytes(n))};
+      device.row(SHARPI_ROW_STAGING, SHARPI_ROW_DEVICE, "load staging", n, device.held_bytes(n)),
+      device.row(SHARPI_ROW_STAGING, SHARPI_ROW_PINNED, "load staging", n,
+                 device.pinned_held_bytes(n))};
   for (MemoryRow& r : rows) r.transient = 1;
   return rows;
 }

@@ -180,15 +180,15 @@ std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
                                       const Device& device) {
   std::vector<MemoryRow> rows;
   if (layout.bytes == 0 || n == 0) return rows;
-  rows.push_back(make_row(TierId::kCuda, device.index(), SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_DEVICE,
-                          "activations", n * layout.bytes, n * device.held_bytes(layout.bytes)));
-  rows.push_back(make_row(TierId::kCuda, device.index(), SHARPI_ROW_TABLES, SHARPI_ROW_PINNED,
-                          "call tables", n * layout.pinned_bytes(),
-                          n * device.pinned_held_bytes(layout.pinned_bytes())));
+  rows.push_back(device.row(SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_DEVICE, "activations",
+                            n * layout.bytes, n * device.held_bytes(layout.bytes)));
+  rows.push_back(device.row(SHARPI_ROW_TABLES, SHARPI_ROW_PINNED, "call tables",
+                            n * layout.pinned_bytes(),
+                            n * device.pinned_held_bytes(layout.pinned_bytes())));
   if (layout.handover_bytes == 0) return rows;
-  rows.push_back(make_row(TierId::kCuda, device.index(), SHARPI_ROW_STAGING, SHARPI_ROW_PINNED,
-                          "hidden rows between tiers", n * layout.handover_bytes,
-                          n * device.pinned_held_bytes(layout.handover_bytes)));
+  rows.push_back(device.row(SHARPI_ROW_STAGING, SHARPI_ROW_PINNED, "hidden rows between tiers",
+                            n * layout.handover_bytes,
+                            n * device.pinned_held_bytes(layout.handover_bytes)));
   return rows;
 }
 

@@ -68,6 +68,7 @@ Status Context::device_info(uint32_t index, uint32_t flags, sharpi_device* out) 
                          backends_.size(), why.c_str());
   }
   out->n_devices = static_cast<uint32_t>(backends_.size());
+  out->tier = static_cast<uint32_t>(backends_[index]->sizer().tier());
   return backends_[index]->describe(flags, out);
 }
 

@@ -11,7 +11,11 @@
 namespace sharpi {
 
 /// Kinds of devices; the numbers are those of SHARPI_TIER_*.
-enum class TierId : uint32_t { kCpu = SHARPI_TIER_CPU, kCuda = SHARPI_TIER_CUDA };
+enum class TierId : uint32_t {
+  kCpu = SHARPI_TIER_CPU,
+  kCuda = SHARPI_TIER_CUDA,
+  kVulkan = SHARPI_TIER_VULKAN,
+};
 /// Whether a tier's memory is the host's; every other tier has memory of its own.
 constexpr bool is_host(TierId tier) {
   return tier == TierId::kCpu;
@@ -43,7 +47,7 @@ struct PlanDevice {
   double rate = 0, link_rate = 0;
 };
 
-/// "cpu" or "cuda" for SHARPI_TIER_*; "none" for 0.
+/// "cpu", "cuda" or "vulkan" for SHARPI_TIER_*; "none" for 0.
 const char* tier_name(uint32_t tier);
 
 }  // namespace sharpi

@@ -83,6 +83,8 @@ struct HostFaults {
 class HostDevice final : public device::Device {
  public:
   HostDevice();
+  /// Any GPU's but CUDA's: nothing in the room may take one tier for all.
+  TierId tier() const override { return TierId::kVulkan; }
   uint32_t index() const override { return 1; }
   Status open() override { return Status::ok(); }
   Status usable() const override { return Status::ok(); }

@@ -23,7 +23,6 @@ class HostTierBackend final : public device::DeviceBackend {
   std::string device_name() const override { return "host device"; }
   std::string device_id() const override { return "posed-room"; }
   Status describe(uint32_t, sharpi_device* out) const override {
-    out->tier = SHARPI_TIER_CUDA;
     out->total_bytes = out->free_bytes = total_bytes();
     std::snprintf(out->name, sizeof out->name, "host device");
     std::snprintf(out->id, sizeof out->id, "%s", device_id().c_str());

@@ -281,6 +281,30 @@ TEST_F(DeviceList, DraftersAreWithTheHead) {
 
 /// How a device sees a placement: itself first, slots its own, and what others ask of the host is
 /// theirs.
+/// A card of Vulkan and one of CUDA, and the rest on the host: rows, layers and texts say which is
+/// which.
+TEST_F(DeviceList, TiersAreCalledByTheirNames) {
+  const auto spec = of(test::tiny_qwen3(), 8);
+  const uint64_t whole = made(spec, Machine({kPlenty}))->summary().device_held_bytes;
+  const Machine machine({whole / 2, whole / 4}, kPlenty, {TierId::kVulkan, TierId::kCuda});
+  const auto p = made(spec, machine);
+  ASSERT_EQ(p->placement.route(), (std::vector{kOne, kTwo}));
+  ASSERT_TRUE(p->placement.uses(DeviceIndex::kHost)) << layers(*p);
+  const uint32_t tiers[] = {SHARPI_TIER_CPU, SHARPI_TIER_VULKAN, SHARPI_TIER_CUDA};
+  for (const sharpi_plan_device& d : p->device_rows()) EXPECT_EQ(d.tier, tiers[d.device]);
+  for (const MemoryRow& r : p->rows) EXPECT_EQ(r.tier, tiers[r.device]) << r.label;
+  for (uint32_t l = 0; l < 8; ++l) {
+    sharpi_layer_info info{};
+    ASSERT_TRUE(describe_layer(*p, l, &info).is_ok());
+    EXPECT_EQ(info.tier, tiers[info.device]) << l;
+    EXPECT_EQ(info.ffn_tier, tiers[info.ffn_device]) << l;
+  }
+  const std::string json = p->json();
+  EXPECT_NE(json.find("\"embedding_tier\": \"vulkan\""), std::string::npos) << json;
+  for (const char* name : {"cpu", "vulkan", "cuda"})
+    EXPECT_NE(json.find("\"tier\": \"" + std::string(name) + "\""), std::string::npos) << json;
+}
+
 TEST_F(DeviceList, APlacementIsSeenFromEveryDevice) {
   const auto spec = of(test::tiny_qwen3moe(), 6);
   Placement p = Placement::all(*spec, DeviceIndex::kHost);

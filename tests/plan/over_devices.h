@@ -20,13 +20,16 @@ class OverDevices : public Solving {
   using Edit = std::function<void(sharpi_plan_params*, sharpi_session_params*)>;
   /// A machine with a device for each number of bytes, beside the host.
   struct Machine {
-    explicit Machine(const std::vector<uint64_t>& bytes, uint64_t host_bytes = kPlenty)
+    /// Of CUDA's, but those that `tiers` names.
+    explicit Machine(const std::vector<uint64_t>& bytes, uint64_t host_bytes = kPlenty,
+                     const std::vector<TierId>& tiers = {})
         : host(TierId::kCpu, host_bytes) {
       devices.reserve(bytes.size());
       sizers.push_back(&host);
       for (const uint64_t b : bytes) {
         const auto index = static_cast<uint32_t>(devices.size() + 1);
-        devices.emplace_back(TierId::kCuda, b + kDriverShare, nullptr, kNames[index - 1], index);
+        const TierId tier = index <= tiers.size() ? tiers[index - 1] : TierId::kCuda;
+        devices.emplace_back(tier, b + kDriverShare, nullptr, kNames[index - 1], index);
         sizers.push_back(&devices.back());
       }
     }

@@ -48,7 +48,7 @@ class PaperTier final : public TierSizer {
         name_(name),
         index_(index) {}
   TierId tier() const override { return id_; }
-  uint32_t device_index() const override { return id_ == TierId::kCuda ? index_ : 0; }
+  uint32_t device_index() const override { return is_host(id_) ? 0 : index_; }
   uint64_t free_bytes() const override { return bytes_; }
   uint64_t total_bytes() const override { return bytes_; }
   std::string device_name() const override { return name_; }
@@ -65,7 +65,7 @@ class PaperTier final : public TierSizer {
   }
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& p) const override {
     uint64_t n = 0;
-    for (uint32_t l = 0; l < spec.n_layers() && id_ == TierId::kCuda; ++l) {
+    for (uint32_t l = 0; l < spec.n_layers() && !is_host(id_); ++l) {
       if (p.parts_experts(spec, l))
         n = std::max(n, routed_bytes(spec.layers[l]) / spec.layers[l].ffn.n_experts);
     }
@@ -116,7 +116,7 @@ class PaperTier final : public TierSizer {
 
  private:
   MemoryRow row(uint32_t purpose, const char* label, uint64_t n) const {
-    const bool device = id_ == TierId::kCuda;
+    const bool device = !is_host(id_);
     return make_row(id_, device_index(), purpose, device ? SHARPI_ROW_DEVICE : SHARPI_ROW_ANONYMOUS,
                     label, n, n);
   }

@@ -118,7 +118,6 @@ class SecondBackend final : public Backend, public TierSizer {
   }
   Status describe(uint32_t flags, sharpi_device* out) const override {
     SHARPI_TRY(in_->describe(flags, out));
-    out->tier = SHARPI_TIER_CUDA;
     std::snprintf(out->name, sizeof out->name, "%s", device_name().c_str());
     std::snprintf(out->id, sizeof out->id, "%s", device_id().c_str());
     return Status::ok();

@@ -55,6 +55,7 @@ TEST_F(VulkanDevices, AreListedInOrder) {
   ASSERT_FALSE(all.empty());
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i]->index(), 3 + i);
+    EXPECT_EQ(all[i]->tier(), TierId::kVulkan);
     EXPECT_FALSE(all[i]->physical().name.empty());
     EXPECT_EQ(all[i]->physical().id.rfind("vulkan-", 0), 0u);
     EXPECT_GT(all[i]->free_now(), 0u);

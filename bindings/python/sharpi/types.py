@@ -85,6 +85,7 @@ class Tier(_Number):
 
     CPU = 1
     CUDA = 2
+    VULKAN = 3
 
 
 class Phase(_Number):

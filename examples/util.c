@@ -153,19 +153,6 @@ const char* kv_name(sharpi_kv_dtype dtype) {
   return "none";
 }
 
-const char* tier_name(sharpi_tier tier) {
-  switch (tier) {
-    case SHARPI_TIER_CPU:
-      return "cpu";
-    case SHARPI_TIER_CUDA:
-      return "cuda";
-    case SHARPI_TIER_VULKAN:
-      return "vulkan";
-    default:
-      return "none";
-  }
-}
-
 const char* kind_name(sharpi_row_kind kind) {
   switch (kind) {
     case SHARPI_ROW_DEVICE:
@@ -260,7 +247,8 @@ void print_plan(const sharpi_plan_summary* s, const sharpi_memory_row* rows, uin
       snprintf(what + n_chars, sizeof what - (size_t)n_chars, ", %u layer%s from %u", r->n_layers,
                r->n_layers == 1 ? "" : "s", r->first_layer);
     }
-    fprintf(out, "%-6s %-7s %-40s%4s %12s %12s\n", tier_name(r->tier), kind_name(r->kind), what,
+    fprintf(out, "%-6s %-7s %-40s%4s %12s %12s\n", sharpi_tier_name(r->tier), kind_name(r->kind),
+            what,
             r->per_session ? "/ses"
             : r->transient ? "/ldg"
                            : "",

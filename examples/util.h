@@ -43,7 +43,6 @@ void ask_for_drafts(const draft_flags* d, sharpi_plan_params* plan, sharpi_sessi
 void unknown_flag(const char* flag);
 
 const char* kv_name(sharpi_kv_dtype dtype);
-const char* tier_name(sharpi_tier tier);
 const char* kind_name(sharpi_row_kind kind);
 
 /* "12.3 MiB" in a buffer of the caller. */

@@ -102,7 +102,7 @@ extern "C" {
  *  @return the version number. @thread any. @since 1.0 */
 SHARPI_API uint32_t sharpi_version(void) SHARPI_NOEXCEPT;
 /** One line: version, compiler, backends inside ("cpu, cuda"), and the modules that the shared library
- *  looks for beside it when a context is created ("modules: cuda"). Static storage.
+ *  looks for beside it when a context is created ("modules: cuda, vulkan"). Static storage.
  *  @return a NUL-terminated string, never null. @thread any. @since 1.0 */
 SHARPI_API const char *sharpi_build_info(void) SHARPI_NOEXCEPT;
 /** @} */
@@ -184,6 +184,11 @@ typedef uint32_t sharpi_tier;
 #define SHARPI_TIER_CPU    1u
 #define SHARPI_TIER_CUDA   2u
 #define SHARPI_TIER_VULKAN 3u
+/** Name of a tier in one word, as plans and reports write it, so that a host need not know those of later
+ *  versions.
+ *  @return a static string: "cpu", "cuda", "vulkan"; "none" for 0, "unknown" for a number that is no tier.
+ *  @thread any. @since 1.0 */
+SHARPI_API const char *sharpi_tier_name(sharpi_tier tier) SHARPI_NOEXCEPT;
 
 /** Progress of a long call, on the caller's thread, never after the call returned. While a model
  *  computes it must not compute itself: calls that do get ::SHARPI_E_BUSY.

@@ -460,6 +460,7 @@ namespace LibSharpi
         [DllImport(Library)] public static extern uint sharpi_version();
         [DllImport(Library)] public static extern byte* sharpi_build_info();
         [DllImport(Library)] public static extern byte* sharpi_status_name(int status);
+        [DllImport(Library)] public static extern byte* sharpi_tier_name(uint tier);
         [DllImport(Library)] public static extern void sharpi_context_params_init(
             sharpi_context_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_context_create(

@@ -199,19 +199,6 @@ json Engine::model_json() const {
   return out;
 }
 
-const char* tier_name(sharpi_tier tier) {
-  switch (tier) {
-    case SHARPI_TIER_CPU:
-      return "cpu";
-    case SHARPI_TIER_CUDA:
-      return "cuda";
-    case SHARPI_TIER_VULKAN:
-      return "vulkan";
-    default:
-      return "none";
-  }
-}
-
 const char* purpose_name(sharpi_row_purpose purpose) {
   static const char* const kNames[] = {"?",           "weights", "kv",         "recurrent",
                                        "checkpoints", "capture", "compaction", "activations",

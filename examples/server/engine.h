@@ -66,7 +66,6 @@ class Engine {
 };
 
 /// Names for JSON.
-const char* tier_name(sharpi_tier tier);
 const char* purpose_name(sharpi_row_purpose purpose);
 const char* kind_name(sharpi_row_kind kind);
 const char* mixer_name(sharpi_mixer_kind mixer);

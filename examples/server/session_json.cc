@@ -18,7 +18,7 @@ json memory_json(const sharpi_session* session) {
   json out = json::array();
   for (const sharpi_memory_row& row : rows) {
     out.push_back({{"name", row.label},
-                   {"tier", tier_name(row.tier)},
+                   {"tier", sharpi_tier_name(row.tier)},
                    {"purpose", purpose_name(row.purpose)},
                    {"kind", kind_name(row.kind)},
                    {"first_layer", row.first_layer},
@@ -38,7 +38,7 @@ json layers_json(const sharpi_session* session, uint32_t n_layers) {
     const bool stores = layer.k_dtype != SHARPI_KV_AUTO;
     out.push_back({{"layer", i},
                    {"mixer", mixer_name(layer.mixer)},
-                   {"tier", tier_name(layer.tier)},
+                   {"tier", sharpi_tier_name(layer.tier)},
                    {"rows", layer.n_slots},
                    {"capacity", layer.capacity},
                    {"kv_source", layer.kv_source},

@@ -9,6 +9,7 @@
 #include "api/backends.h"
 #include "api/gpu_tiers.h"
 #include "plan/device_requests.h"
+#include "plan/devices.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;
@@ -20,6 +21,10 @@ uint32_t sharpi_version(void) SHARPI_NOEXCEPT {
 
 const char* sharpi_build_info(void) SHARPI_NOEXCEPT {
   return api::build_text();
+}
+
+const char* sharpi_tier_name(sharpi_tier tier) SHARPI_NOEXCEPT {
+  return sharpi::tier_name(tier);
 }
 
 const char* sharpi_status_name(sharpi_status status) SHARPI_NOEXCEPT {

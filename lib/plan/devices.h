@@ -16,6 +16,19 @@ enum class TierId : uint32_t {
   kCuda = SHARPI_TIER_CUDA,
   kVulkan = SHARPI_TIER_VULKAN,
 };
+/// As sharpi_tier_name().
+constexpr const char* tier_name(uint32_t tier) {
+  if (tier == 0) return "none";
+  switch (TierId{tier}) {
+    case TierId::kCpu:
+      return "cpu";
+    case TierId::kCuda:
+      return "cuda";
+    case TierId::kVulkan:
+      return "vulkan";
+  }
+  return "unknown";
+}
 /// Whether a tier's memory is the host's; every other tier has memory of its own.
 constexpr bool is_host(TierId tier) {
   return tier == TierId::kCpu;
@@ -46,8 +59,5 @@ struct PlanDevice {
   /// Bytes/s of its memory, and of the link between it and the host's; 0 = not known.
   double rate = 0, link_rate = 0;
 };
-
-/// "cpu", "cuda" or "vulkan" for SHARPI_TIER_*; "none" for 0.
-const char* tier_name(uint32_t tier);
 
 }  // namespace sharpi

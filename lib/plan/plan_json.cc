@@ -149,19 +149,6 @@ void add_placement(const Plan& plan, const sharpi_plan_summary& s, JsonObject* o
 
 }  // namespace
 
-const char* tier_name(uint32_t tier) {
-  if (tier == 0) return "none";
-  switch (TierId{tier}) {
-    case TierId::kCpu:
-      return "cpu";
-    case TierId::kCuda:
-      return "cuda";
-    case TierId::kVulkan:
-      return "vulkan";
-  }
-  return "unknown";
-}
-
 std::string Plan::json() const {
   const sharpi_plan_summary s = summary();
   std::string out;

@@ -13,7 +13,7 @@ callbacks. The header, sharpi.h, is the manual of what the words mean.
 """
 
 from . import errors, types
-from ._library import build_info, status_name, version
+from ._library import build_info, status_name, tier_name, version
 from ._abi import SHARPI_ALL_FREE as ALL_FREE
 from ._abi import SHARPI_UNSET as UNSET
 from .batch import decode_batch, step_batch, verify_batch
@@ -48,5 +48,5 @@ __all__ = [
     "Policy", "Pooling", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
     "Split", "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
     "build_info", "chat_parse", "check_schema", "decode_batch", "default_context", "errors", "read_prompt",
-    "status_name", "step_batch", "types", "verify_batch", "version",
+    "status_name", "step_batch", "tier_name", "types", "verify_batch", "version",
 ]

@@ -754,6 +754,7 @@ FUNCTIONS = {
     "sharpi_version": (c_uint32, ()),
     "sharpi_build_info": (c_char_p, ()),
     "sharpi_status_name": (c_char_p, (c_int32,)),
+    "sharpi_tier_name": (c_char_p, (c_uint32,)),
     "sharpi_context_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_context_create": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_context_destroy": (None, (c_void_p,)),

@@ -94,6 +94,12 @@ def version() -> int:
     return number
 
 
+def tier_name(tier: int) -> str:
+    """Name of a tier in one word, as plans and reports write it: "cpu", "cuda", "vulkan"."""
+    text: bytes = lib.sharpi_tier_name(tier)
+    return text.decode()
+
+
 def status_name(status: int) -> str:
     """Name of a status as in sharpi.h, such as "SHARPI_E_KV_FULL"."""
     text: Optional[bytes] = lib.sharpi_status_name(status)

@@ -73,6 +73,11 @@ void test_context(const fixture* f) {
   CHECK(strstr(sharpi_build_info(), "libsharpi 1.0.0") != NULL);
   CHECK(strstr(sharpi_build_info(), "cpu") != NULL);
   CHECK((strstr(sharpi_build_info(), "cuda") != NULL) == SHARPI_TEST_HAS_CUDA);
+  CHECK(strcmp(sharpi_tier_name(SHARPI_TIER_CPU), "cpu") == 0);
+  CHECK(strcmp(sharpi_tier_name(SHARPI_TIER_CUDA), "cuda") == 0);
+  CHECK(strcmp(sharpi_tier_name(SHARPI_TIER_VULKAN), "vulkan") == 0);
+  CHECK(strcmp(sharpi_tier_name(0), "none") == 0);
+  CHECK(strcmp(sharpi_tier_name(77), "unknown") == 0);
   CHECK(strcmp(sharpi_status_name(SHARPI_OK), "SHARPI_OK") == 0);
   CHECK(strcmp(sharpi_status_name(1), "SHARPI_E_?") == 0);
   CHECK(strcmp(sharpi_status_name(-17), "SHARPI_E_?") == 0);

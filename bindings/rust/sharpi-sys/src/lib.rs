@@ -466,6 +466,7 @@ functions! {
     fn sharpi_version() -> u32;
     fn sharpi_build_info() -> *const c_char;
     fn sharpi_status_name(status: i32) -> *const c_char;
+    fn sharpi_tier_name(tier: u32) -> *const c_char;
     fn sharpi_context_params_init(p: *mut sharpi_context_params, size: usize) -> ();
     fn sharpi_context_create(
         params: *const sharpi_context_params, out: *mut *mut sharpi_context,

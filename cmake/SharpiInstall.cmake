@@ -3,13 +3,13 @@
 include(CMakePackageConfigHelpers)
 
 set(SHARPI_CMAKE_RUNTIME ${SHARPI_CXX_RUNTIME} ${CMAKE_DL_LIBS})
-# The archive's users link the CUDA runtime themselves: the toolkit's static one.
-set(SHARPI_CMAKE_CUDA "")
-set(SHARPI_PC_CUDA "")
-if(SHARPI_WITH_CUDA)
-  set(SHARPI_CMAKE_CUDA CUDA::cudart_static)
-  set(SHARPI_PC_CUDA " -lcudart_static -lrt")
-endif()
+# The archive's users link what its GPU tiers need themselves: of CUDA, the toolkit's static run-time library.
+set(SHARPI_CMAKE_CUDA ${SHARPI_CUDA_LIBS})
+set(SHARPI_PC_GPU "")
+foreach(tier IN LISTS SHARPI_BUILT_GPU_TIERS)
+  string(TOUPPER "${tier}" upper)
+  string(APPEND SHARPI_PC_GPU "${SHARPI_${upper}_PC_LIBS}")
+endforeach()
 list(TRANSFORM SHARPI_CMAKE_RUNTIME PREPEND "-l" OUTPUT_VARIABLE SHARPI_PC_LIBS_PRIVATE)
 list(JOIN SHARPI_PC_LIBS_PRIVATE " " SHARPI_PC_LIBS_PRIVATE)
 list(JOIN SHARPI_CMAKE_RUNTIME " " SHARPI_CMAKE_RUNTIME)
@@ -22,13 +22,21 @@ install(TARGETS sharpi EXPORT sharpi_shared
         NAMELINK_COMPONENT Development
         RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT Runtime
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
+# "Cuda" for cuda: what the component of a tier is called.
+function(sharpi_tier_component tier out)
+  string(SUBSTRING "${tier}" 0 1 first)
+  string(SUBSTRING "${tier}" 1 -1 rest)
+  string(TOUPPER "${first}" first)
+  set(${out} "${first}${rest}" PARENT_SCOPE)
+endfunction()
 # Modules with a GPU tier: the library finds them where it lies itself.
-if(TARGET sharpi_vulkan_module)
-  install(TARGETS sharpi_vulkan_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Vulkan)
-endif()
-if(TARGET sharpi_cuda_module)
-  install(TARGETS sharpi_cuda_module LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Cuda)
-endif()
+foreach(tier IN LISTS SHARPI_BUILT_GPU_TIERS)
+  if(TARGET sharpi_${tier}_module)
+    sharpi_tier_component(${tier} component)
+    install(TARGETS sharpi_${tier}_module
+            LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT "${component}")
+  endif()
+endforeach()
 install(TARGETS sharpi_static EXPORT sharpi_static
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
 
@@ -64,9 +72,13 @@ if(bundled_type STREQUAL "SHARED_LIBRARY")
   install(FILES "${PROJECT_BINARY_DIR}/sharpi-config.cmake"
                 "${PROJECT_BINARY_DIR}/sharpi-config-version.cmake"
           DESTINATION lib/cmake/sharpi COMPONENT Package EXCLUDE_FROM_ALL)
-  if(TARGET sharpi_cuda_module_bundled)
-    install(TARGETS sharpi_cuda_module_bundled LIBRARY DESTINATION lib COMPONENT PackageCuda EXCLUDE_FROM_ALL)
-  endif()
+  foreach(tier IN LISTS SHARPI_BUILT_GPU_TIERS)
+    if(TARGET sharpi_${tier}_module_bundled)
+      sharpi_tier_component(${tier} component)
+      install(TARGETS sharpi_${tier}_module_bundled
+              LIBRARY DESTINATION lib COMPONENT "Package${component}" EXCLUDE_FROM_ALL)
+    endif()
+  endforeach()
 endif()
 
 # pkg-config: directories relative to the .pc file, unless the builder chose absolute ones.

@@ -63,10 +63,10 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device) {
   return std::make_unique<CudaBackend>(std::move(device));
 }
 
-Result<std::vector<std::unique_ptr<Backend>>> make_backends(const CudaBackendOptions& options) {
+Result<std::vector<std::unique_ptr<Backend>>> make_backends(const TierModuleOptions& options) {
   std::string why;
   std::vector<std::unique_ptr<Backend>> out;
-  for (auto& device : find_devices(&why)) {
+  for (auto& device : find_devices(options.first_index, &why)) {
     out.push_back(make_backend(std::move(device)));
   }
   if (!why.empty() && options.log) options.log("CUDA: " + why);

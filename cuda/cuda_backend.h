@@ -4,22 +4,15 @@
 // Thread rule: immutable after make_backends().
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "tier/tier.h"
+#include "tier/tier_module.h"
 
 namespace sharpi::cuda {
 
-struct CudaBackendOptions {
-  /// Says why devices are left out.
-  std::function<void(const std::string&)> log;
-};
-
 class Device;
 std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device);
-Result<std::vector<std::unique_ptr<Backend>>> make_backends(const CudaBackendOptions& options);
+Result<std::vector<std::unique_ptr<Backend>>> make_backends(const TierModuleOptions& options);
 
 }  // namespace sharpi::cuda

@@ -7,12 +7,7 @@
 namespace sharpi::cuda {
 namespace {
 
-Result<std::vector<std::unique_ptr<Backend>>> make_module_backends(
-    const TierModuleOptions& options) {
-  return make_backends(CudaBackendOptions{options.log});
-}
-
-constexpr TierModule kModule{"CUDA", SHARPI_TIER_INTERFACE, &make_module_backends};
+constexpr TierModule kModule{"CUDA", SHARPI_TIER_INTERFACE, &make_backends};
 
 }  // namespace
 }  // namespace sharpi::cuda

@@ -222,7 +222,7 @@ void Device::leave(Scope* scope) const noexcept {
   std::launder(reinterpret_cast<DeviceScope*>(scope->room))->~DeviceScope();
 }
 
-std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {
+std::vector<std::shared_ptr<Device>> find_devices(uint32_t first_index, std::string* why) {
   std::vector<std::shared_ptr<Device>> out;
   int n = 0, driver = 0;
   cudaError_t error = cudaDriverGetVersion(&driver);
@@ -239,7 +239,7 @@ std::vector<std::shared_ptr<Device>> find_devices(std::string* why) {
   if (error == cudaErrorNoDevice) cudaGetLastError();
   if (n == 0) *why = "the NVIDIA driver sees no device";
   for (int i = 0; i < n; ++i) {
-    auto d = std::make_shared<Device>(i, static_cast<uint32_t>(out.size() + 1));
+    auto d = std::make_shared<Device>(i, first_index + static_cast<uint32_t>(out.size()));
     const Status read = d->read_properties();
     if (!read.is_ok()) {
       *why += (why->empty() ? "" : "; ") + read.text();

@@ -163,8 +163,9 @@ class DeviceScope {
   cudaError_t error_ = cudaSuccess;
 };
 
-/// The usable devices of this machine, index 1 upwards. None is no error: *why says it.
-std::vector<std::shared_ptr<Device>> find_devices(std::string* why);
+/// The usable devices of this machine; the first is number first_index of the context's list. None
+/// is no error: *why says it.
+std::vector<std::shared_ptr<Device>> find_devices(uint32_t first_index, std::string* why);
 
 /// Bytes/s at which a kernel reads device memory, measured now.
 Result<double> measure_device_bandwidth(Device& device);

@@ -285,7 +285,7 @@ typedef struct sharpi_device {
 #define SHARPI_DEVICE_MEASURE 1u               /**< Measure bandwidth now (under a second when quiet). */
 
 /** Describes a device. @param flags SHARPI_DEVICE_*.
- *  @return SHARPI_OK; NOT_FOUND (index; the text says why there is no CUDA device if there is none).
+ *  @return SHARPI_OK; NOT_FOUND (index; the text says why there is no GPU if there is none).
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_device_info(const sharpi_context *context, uint32_t index, uint32_t flags,
                                             sharpi_device *out, sharpi_error *err) SHARPI_NOEXCEPT;

@@ -94,7 +94,7 @@ def gtest_counts(path, failed, skipped):
 
 def without_folders(text):
     """A failure's text with files as the tree has them: the record names no folder of the machine that ran."""
-    return re.sub(r"(?<![\w.])/(?:[^\s/:]+/)+?(?=(?:tests|lib|cuda|examples|bindings)/)", "", text)
+    return re.sub(r"(?<![\w.])/(?:[^\s/:]+/)+?(?=(?:tests|lib|cuda|vulkan|examples|bindings)/)", "", text)
 
 
 def skip_reason(log):

@@ -47,9 +47,10 @@ def content_hash(name):
 def cmake_files(folder):
     """The CMake files of the library's folder that a source lies in."""
     parts = folder.split("/")
-    if parts[0] not in ("lib", "cuda"):
+    is_tier = os.path.exists(os.path.join(ROOT, parts[0], "tier.cmake"))  # of a GPU, beside lib
+    if parts[0] != "lib" and not is_tier:
         return frozenset()
-    top = "/".join(parts[:2]) if parts[0] == "lib" else "cuda"
+    top = parts[0] if is_tier else "/".join(parts[:2])
     found = glob.glob(os.path.join(ROOT, top, "CMakeLists.txt"))
     found += glob.glob(os.path.join(ROOT, top, "**", "*.cmake"), recursive=True)
     return frozenset(os.path.relpath(path, ROOT) for path in found) | {"cmake/SharpiCompile.cmake"}

@@ -124,8 +124,8 @@ Status Driver::create_queue_and_pool() {
   info.commandPool = pool_;
   info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
   info.commandBufferCount = 1;
-  SHARPI_TRY(check(f_.vkAllocateCommandBuffers(device_, &info, &commands_),
-                   "vkAllocateCommandBuffers"));
+  SHARPI_TRY(
+      check(f_.vkAllocateCommandBuffers(device_, &info, &commands_), "vkAllocateCommandBuffers"));
   SHARPI_TRY_ASSIGN(timeline_, create_timeline());
   pipelines_ = std::make_unique<Pipelines>(*this);
   SHARPI_TRY(pipelines_->create());

@@ -88,8 +88,8 @@ const InstanceFunctions* instance_functions(std::string* why) {
     return nullptr;
   }
   InstanceFunctions f;
-  f.vkGetInstanceProcAddr = reinterpret_cast<PFN_vkGetInstanceProcAddr>(
-      all.library.symbol("vkGetInstanceProcAddr"));
+  f.vkGetInstanceProcAddr =
+      reinterpret_cast<PFN_vkGetInstanceProcAddr>(all.library.symbol("vkGetInstanceProcAddr"));
   std::string missing = file + " has no vkGetInstanceProcAddr";
   if (f.vkGetInstanceProcAddr == nullptr || !find_global(&f, &missing) ||
       !make_instance(&f, &missing)) {

@@ -24,9 +24,7 @@ Status PassLaunches::head_rows(uint32_t which, const float* from, float* to) con
   const uint64_t table = static_cast<uint64_t>(m_.rope_of_layer[l_.layer]) * ws_.layout().max_rows *
                          ws_.layout().n_half;
   const TensorRef& bias = which == 0 ? a.q_bias : which == 1 ? a.k_bias : a.v_bias;
-  uint32_t norm = a.qk_norm == QkNorm::kPerHead       ? 1
-                  : a.qk_norm == QkNorm::kWholeVector ? 2
-                                                      : 0;
+  uint32_t norm = a.qk_norm == QkNorm::kPerHead ? 1 : a.qk_norm == QkNorm::kWholeVector ? 2 : 0;
   const float* weight = norm == 0 ? nullptr : m_.floats(which == 0 ? a.q_norm : a.k_norm);
   if (which == 2) {
     norm = a.v_norm ? 1 : 0;
@@ -118,11 +116,11 @@ Status PassLaunches::attend() const {
                         .f(a.scale);
   const uint32_t rows =
       n() == 1 ? 1 : std::clamp(kAttentionFloats / kv.head_dim, 1u, kAttentionRows);
-  return run(Shader::attention,
-             {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
-              kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u, rows,
-              kv.head_dim},
-             args, uint64_t{(n() + rows - 1) / rows} * a.n_heads);
+  return run(
+      Shader::attention,
+      {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
+       kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u, rows, kv.head_dim},
+      args, uint64_t{(n() + rows - 1) / rows} * a.n_heads);
 }
 
 Status PassLaunches::keep_ring() const {
@@ -180,8 +178,11 @@ uint64_t DeltaRun::plane(DeltaNetSpec::Input input) const {
 Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) const {
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
   const StateLayout::Layer& at = *m.state_layout.find(layer);
-  Kernel k{Shader::delta, {replay ? 1u : 0u, d.head_dim, d.conv_kernel}, Args(),
-           uint64_t{n_sequences} * d.n_v_heads, 1,
+  Kernel k{Shader::delta,
+           {replay ? 1u : 0u, d.head_dim, d.conv_kernel},
+           Args(),
+           uint64_t{n_sequences} * d.n_v_heads,
+           1,
            std::min(d.head_dim, device.driver().physical().max_invocations)};
   k.args.at(where)
       .at(qkv)
@@ -205,7 +206,9 @@ Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) co
 Kernel DeltaRun::tail(uint64_t where, bool replay) const {
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
   const uint32_t threads = device.driver().threads();
-  Kernel k{Shader::delta_tail, {replay ? 1u : 0u, d.conv_kernel}, Args(),
+  Kernel k{Shader::delta_tail,
+           {replay ? 1u : 0u, d.conv_kernel},
+           Args(),
            uint64_t{n_sequences} * ((d.conv_dim() + threads - 1) / threads)};
   k.args.at(where)
       .at(qkv)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Passes of one model on a Vulkan device. Kernels take one operation each.
+#include "device/pass_kernels.h"
+
 #include <algorithm>
 
-#include "device/pass_kernels.h"
 #include "vulkan/pass_launches.h"
 
 namespace sharpi::vulkan {
@@ -32,8 +33,7 @@ class VulkanPassKernels final : public device::PassKernels {
     PassScratch s;
     const uint64_t all = std::max(rows, head_rows);
     const uint64_t in = std::max<uint64_t>(w.widest_in, spec.n_embd);
-    const uint64_t experts =
-        w.n_experts == 0 ? 0 : spec.n_embd + uint64_t{w.n_used} * w.d_expert;
+    const uint64_t experts = w.n_experts == 0 ? 0 : spec.n_embd + uint64_t{w.n_used} * w.d_expert;
     s.kernel = all * std::max({in, 2 * w.kv, experts}) * sizeof(float);
     return s;
   }

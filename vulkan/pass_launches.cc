@@ -40,9 +40,20 @@ Status PassLaunches::make() const {
       return experts(false);
     case LaunchKind::kSlotExperts:
       return experts(true);
-    default:
+    case LaunchKind::kHeadRows:
+    case LaunchKind::kHiddenRows:
+    case LaunchKind::kLogits:
       return ends();
+    case LaunchKind::kMoeStep:
+    case LaunchKind::kSendRows:
+    case LaunchKind::kAnswers:
+    case LaunchKind::kFetchWeights:
+    case LaunchKind::kReleaseWeights:
+    case LaunchKind::kLayerEnd:
+      break;  // no kernel's
   }
+  return Status::error(Code::kInternal, "the Vulkan tier has no launch %u",
+                       static_cast<uint32_t>(l_.kind));
 }
 
 Status PassLaunches::ends() const {
@@ -84,8 +95,8 @@ Status PassLaunches::pairs() const {
 
 Status PassLaunches::norm(const float* x, const float* weight, float* y, uint32_t width,
                           uint32_t rows, uint32_t y_stride, const uint32_t* picks) const {
-  const Args args = Args().at(x).at(weight).at(y).at(picks).u(width).u(width).u(y_stride).f(
-      s_.rms_eps).u(rows);
+  const Args args =
+      Args().at(x).at(weight).at(y).at(picks).u(width).u(width).u(y_stride).f(s_.rms_eps).u(rows);
   return run(Shader::norm, {}, args, rows);
 }
 
@@ -203,8 +214,7 @@ Status PassLaunches::per_layer_gate() const {
 }
 
 Status PassLaunches::logits() const {
-  const Args args =
-      Args().at(buf(Buf::kLogits)).at(ws_.logits()).u(s_.n_vocab).f(s_.logit_softcap);
+  const Args args = Args().at(buf(Buf::kLogits)).at(ws_.logits()).u(s_.n_vocab).f(s_.logit_softcap);
   return run(Shader::logits, {}, args, groups_of(s_.n_vocab), p_.n_head_rows);
 }
 

@@ -17,10 +17,10 @@ const char* kind_name(DeviceKind kind);
 struct PhysicalDevice {
   VkPhysicalDevice handle = VK_NULL_HANDLE;
   DeviceKind kind = DeviceKind::kDiscrete;
-  std::string name, id;      // id: the UUID as text
-  uint32_t version = 0;      // of Vulkan
+  std::string name, id;  // id: the UUID as text
+  uint32_t version = 0;  // of Vulkan
   uint32_t queue_family = 0;
-  bool budget = false;       // VK_EXT_memory_budget
+  bool budget = false;  // VK_EXT_memory_budget
   uint32_t subgroup_size = 0;
   uint32_t shared_bytes = 0, max_push_bytes = 0, max_invocations = 0;
   uint64_t max_allocation = 0;

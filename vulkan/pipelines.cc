@@ -38,8 +38,8 @@ Result<VkShaderModule> Pipelines::module(Shader shader) const {
   info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
   info.codeSize = code.bytes;
   info.pCode = code.words;
-  SHARPI_TRY(driver_.check(
-      driver_.f().vkCreateShaderModule(driver_.device(), &info, nullptr, &m), shader_name(shader)));
+  SHARPI_TRY(driver_.check(driver_.f().vkCreateShaderModule(driver_.device(), &info, nullptr, &m),
+                           shader_name(shader)));
   return m;
 }
 

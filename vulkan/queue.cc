@@ -21,8 +21,8 @@ Result<VkCommandPool> make_pool(const Driver& d) {
   info.flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
   info.queueFamilyIndex = d.physical().queue_family;
   VkCommandPool pool = VK_NULL_HANDLE;
-  SHARPI_TRY(d.check(d.f().vkCreateCommandPool(d.device(), &info, nullptr, &pool),
-                     "vkCreateCommandPool"));
+  SHARPI_TRY(
+      d.check(d.f().vkCreateCommandPool(d.device(), &info, nullptr, &pool), "vkCreateCommandPool"));
   return pool;
 }
 
@@ -71,8 +71,7 @@ Queue::~Queue() {
   recording_.reset();
   const Status ended = timeline_ == nullptr ? Status::ok() : wait();
   (void)ended.is_ok();  // of a lost device nothing runs any more
-  if (pool_ != VK_NULL_HANDLE)
-    driver_.f().vkDestroyCommandPool(driver_.device(), pool_, nullptr);
+  if (pool_ != VK_NULL_HANDLE) driver_.f().vkDestroyCommandPool(driver_.device(), pool_, nullptr);
 }
 
 Result<VkCommandBuffer> Queue::open() const {

@@ -22,13 +22,19 @@ Status check_attention(uint32_t layer, const AttentionSpec& a) {
                        layer, a.n_heads, a.n_kv_heads);
 }
 
+Status check_delta(uint32_t layer, const DeltaNetSpec& d) {
+  if (d.head_dim > kMostDelta) return too_many(layer, "delta net heads of", d.head_dim, kMostDelta);
+  if (d.conv_kernel > kMostTaps)
+    return too_many(layer, "convolution taps", d.conv_kernel, kMostTaps);
+  return Status::ok();
+}
+
 Status check_mixer(uint32_t i, const LayerSpec& l) {
-  if (l.mixer == MixerKind::kAttention) SHARPI_TRY(check_attention(i, l.attention));
-  if (l.mixer == MixerKind::kGatedDeltaNet) {
-    if (l.delta.head_dim > kMostDelta)
-      return too_many(i, "delta net heads of", l.delta.head_dim, kMostDelta);
-    if (l.delta.conv_kernel > kMostTaps)
-      return too_many(i, "convolution taps", l.delta.conv_kernel, kMostTaps);
+  switch (l.mixer) {
+    case MixerKind::kAttention:
+      return check_attention(i, l.attention);
+    case MixerKind::kGatedDeltaNet:
+      return check_delta(i, l.delta);
   }
   return Status::ok();
 }
@@ -42,8 +48,7 @@ Status check_ffn(uint32_t i, const LayerSpec& l) {
 
 }  // namespace
 
-Status check_support(const std::string& device, const ModelSpec& spec,
-                     const Placement& placement) {
+Status check_support(const std::string& device, const ModelSpec& spec, const Placement& placement) {
   for (uint32_t i = 0; i < spec.n_layers(); ++i) {
     if (placement.mixer[i] == DeviceIndex::kHere) SHARPI_TRY(check_mixer(i, spec.layers[i]));
     if (placement.ffn[i] == DeviceIndex::kHere) SHARPI_TRY(check_ffn(i, spec.layers[i]));

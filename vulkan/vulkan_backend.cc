@@ -20,9 +20,7 @@ class VulkanBackend final : public device::DeviceBackend {
   uint64_t total_bytes() const override { return device_->physical().total_bytes; }
   std::string device_name() const override { return device_->physical().name; }
   std::string device_id() const override { return device_->physical().id; }
-  bool only_if_named() const override {
-    return device_->physical().kind == DeviceKind::kSoftware;
-  }
+  bool only_if_named() const override { return device_->physical().kind == DeviceKind::kSoftware; }
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
     SHARPI_TRY(device_->usable());  // else its memory would be 0, and no reason be given
     SHARPI_TRY(DeviceBackend::check_model(spec, placement));
@@ -61,7 +59,7 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device) {
   return std::make_unique<VulkanBackend>(std::move(device));
 }
 
-Result<std::vector<std::unique_ptr<Backend>>> make_backends(const VulkanBackendOptions& options) {
+Result<std::vector<std::unique_ptr<Backend>>> make_backends(const TierModuleOptions& options) {
   std::string why;
   std::vector<std::unique_ptr<Backend>> out;
   for (auto& device : find_devices(options.first_index, &why))

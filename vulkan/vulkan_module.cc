@@ -7,12 +7,7 @@
 namespace sharpi::vulkan {
 namespace {
 
-Result<std::vector<std::unique_ptr<Backend>>> make_module_backends(
-    const TierModuleOptions& options) {
-  return make_backends(VulkanBackendOptions{options.log, options.first_index});
-}
-
-constexpr TierModule kModule{"Vulkan", SHARPI_TIER_INTERFACE, &make_module_backends};
+constexpr TierModule kModule{"Vulkan", SHARPI_TIER_INTERFACE, &make_backends};
 
 }  // namespace
 }  // namespace sharpi::vulkan

@@ -1,58 +1,50 @@
 // SPDX-License-Identifier: MIT
 #include <utility>
 
+#include "api/gpu_tier_list.h"
 #include "api/gpu_tiers.h"
+#include "tier/tier_module.h"
 
-#if SHARPI_HAS_CUDA
-#include "cuda/cuda_backend.h"
-#endif
-#if SHARPI_HAS_VULKAN
-#include "vulkan/vulkan_backend.h"
-#endif
+// What each tier of this build defines.
+#define SHARPI_DECLARE(name, title, is_missed)                                           \
+  namespace sharpi::name {                                                               \
+  Result<std::vector<std::unique_ptr<Backend>>> make_backends(const TierModuleOptions&); \
+  }
+SHARPI_BUILT_IN_GPU_TIERS(SHARPI_DECLARE)
+#undef SHARPI_DECLARE
 
 namespace sharpi::api {
+namespace {
 
-#if SHARPI_HAS_CUDA && SHARPI_HAS_VULKAN
-#define SHARPI_TIERS_TEXT "cpu, cuda, vulkan"
-#elif SHARPI_HAS_CUDA
-#define SHARPI_TIERS_TEXT "cpu, cuda"
-#elif SHARPI_HAS_VULKAN
-#define SHARPI_TIERS_TEXT "cpu, vulkan"
-#else
-#define SHARPI_TIERS_TEXT "cpu"
-#endif
+using MakeBackends = Result<std::vector<std::unique_ptr<Backend>>>(const TierModuleOptions&);
+
+#define SHARPI_FUNCTION(name, title, is_missed) &sharpi::name::make_backends,
+constexpr MakeBackends* kTiers[] = {SHARPI_BUILT_IN_GPU_TIERS(SHARPI_FUNCTION) nullptr};
+#undef SHARPI_FUNCTION
+
+}  // namespace
 
 const char* build_text() {
-  return SHARPI_BUILD_TEXT(SHARPI_TIERS_TEXT);
+#define SHARPI_AND_NAME(name, title, is_missed) ", " #name
+  return SHARPI_BUILD_TEXT("cpu" SHARPI_BUILT_IN_GPU_TIERS(SHARPI_AND_NAME));
+#undef SHARPI_AND_NAME
 }
 
-#if SHARPI_HAS_CUDA || SHARPI_HAS_VULKAN
 Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOptions& options) {
   std::vector<std::unique_ptr<Backend>> all;
-  [[maybe_unused]] const auto log = [&](const std::string& text) {
+  if (kTiers[0] == nullptr) *options.why_no_device = "this build has no GPU tier";
+  TierModuleOptions tier_options;
+  tier_options.log = [&](const std::string& text) {
     options.log(SHARPI_LOG_INFO, text);
     std::string& why_none = *options.why_no_device;
     why_none += (why_none.empty() ? "" : "; ") + text;
   };
-#if SHARPI_HAS_CUDA
-  cuda::CudaBackendOptions cuda_options;
-  cuda_options.log = log;
-  SHARPI_TRY_ASSIGN(all, cuda::make_backends(cuda_options));
-#endif
-#if SHARPI_HAS_VULKAN
-  vulkan::VulkanBackendOptions vulkan_options;
-  vulkan_options.log = log;
-  vulkan_options.first_index = static_cast<uint32_t>(all.size()) + 1;
-  SHARPI_TRY_ASSIGN(auto more, vulkan::make_backends(vulkan_options));
-  for (auto& backend : more) all.push_back(std::move(backend));
-#endif
+  for (MakeBackends* const* tier = kTiers; *tier != nullptr; ++tier) {
+    tier_options.first_index = static_cast<uint32_t>(all.size()) + 1;
+    SHARPI_TRY_ASSIGN(auto backends, (*tier)(tier_options));
+    for (auto& backend : backends) all.push_back(std::move(backend));
+  }
   return all;
 }
-#else
-Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOptions& options) {
-  *options.why_no_device = "this build has no CUDA tier";
-  return std::vector<std::unique_ptr<Backend>>();
-}
-#endif
 
 }  // namespace sharpi::api

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The GPU tiers that this library can use. Two files answer: built_in_tiers.cc in the archive,
-// which has them inside, and tier_modules.cc in the shared library, which finds them in libraries
-// of their own beside it. Thread rule: pure functions, but that what is loaded once stays.
+// The GPU tiers that this library can use, of those that cmake/gpu_tiers.txt lists. Two files
+// answer: built_in_tiers.cc in the archive, which has them inside, and tier_modules.cc in the
+// shared library, which finds them in libraries of their own beside it. Thread rule: pure
+// functions, but that what is loaded once stays.
 #pragma once
 
 #include <memory>

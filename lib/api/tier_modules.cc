@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
+#include "api/gpu_tier_list.h"
 #include "api/gpu_tiers.h"
 #include "os/dynamic_library.h"
 #include "os/file.h"
@@ -18,7 +20,9 @@ struct Kind {
   const char* library;  // os::library_file() makes its file's name of this
   bool is_missed;       // where it is not there, that is why there is no GPU
 };
-constexpr Kind kKinds[] = {{"CUDA", "sharpi-cuda", true}, {"Vulkan", "sharpi-vulkan", false}};
+#define SHARPI_KIND(name, title, is_missed) {title, "sharpi-" #name, is_missed},
+constexpr Kind kKinds[] = {SHARPI_GPU_TIERS(SHARPI_KIND)};
+#undef SHARPI_KIND
 constexpr size_t kCount = std::size(kKinds);
 
 bool exists(const std::string& path) {
@@ -76,7 +80,7 @@ const TierModule* load(size_t i, std::string* why) {
 }  // namespace
 
 const char* build_text() {
-  return SHARPI_BUILD_TEXT("cpu; modules: cuda, vulkan");
+  return SHARPI_BUILD_TEXT("cpu; modules: " SHARPI_GPU_TIERS_TEXT);
 }
 
 Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOptions& options) {

@@ -6,52 +6,57 @@
 
 namespace sharpi::device {
 
+/// Every operation has a case here or is named below: the compiler asks for it.
 void Fuser::add(const Op& op) {
   switch (op.kind) {
     case OpKind::kEmbed:
       emit(LaunchKind::kEmbed);
-      break;
+      return;
     case OpKind::kEmbedPairs:
       emit(LaunchKind::kEmbedPairs);
-      emit_product(product(Buf::kPair, spec_.pair.proj, Buf::kX));
-      break;
+      return emit_product(product(Buf::kPair, spec_.pair.proj, Buf::kX));
     case OpKind::kPerLayerInputs:
-      per_layer_inputs();
-      break;
+      return per_layer_inputs();
     case OpKind::kRopeTables:
       emit(LaunchKind::kRopeTables);
-      break;
+      return;
     case OpKind::kAttentionIn:
-      attention_in();
-      break;
+      return attention_in();
     case OpKind::kKeepRing:
       if (!facts_.rows_to_ring) emit(LaunchKind::kKeepRing);
-      break;
+      return;
     case OpKind::kAttentionRows:
       emit(LaunchKind::kRows);
-      break;
+      return;
     case OpKind::kAttend:
       emit(LaunchKind::kAttention);
-      break;
+      return;
     case OpKind::kAttentionOut:
-      mixer_out(layer().attention.o);
-      break;
+      return mixer_out(layer().attention.o);
     case OpKind::kDeltaIn:
-      delta_in();
-      break;
+      return delta_in();
     case OpKind::kDeltaNet:
       emit(LaunchKind::kDeltaNet);
-      break;
+      return;
     case OpKind::kDeltaOut:
-      mixer_out(layer().delta.out);
-      break;
+      return mixer_out(layer().delta.out);
     case OpKind::kHead:
-      head();
-      break;
-    default:
-      add_ffn(op);
-      break;
+      return head();
+    case OpKind::kFetchWeights:
+    case OpKind::kFfnIn:
+    case OpKind::kFfnOut:
+    case OpKind::kRoute:
+    case OpKind::kExperts:
+    case OpKind::kSharedExpert:
+    case OpKind::kInjectPerLayer:
+    case OpKind::kScaleLayer:
+    case OpKind::kReleaseWeights:
+    case OpKind::kLayerEnd:
+      return add_ffn(op);
+    case OpKind::kPerLayerInputsAgain:
+      break;  // no launch computes it
   }
+  list_.unknown = list_.unknown == nullptr ? op_name(op.kind) : list_.unknown;
 }
 
 void Fuser::add_ffn(const Op& op) {
@@ -90,8 +95,7 @@ void Fuser::add_ffn(const Op& op) {
       emit(LaunchKind::kLayerEnd);
       break;
     default:
-      list_.unknown = list_.unknown == nullptr ? op_name(op.kind) : list_.unknown;
-      break;
+      break;  // add() has it
   }
 }
 

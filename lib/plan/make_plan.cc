@@ -272,7 +272,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   plan->expert_slot_bytes = slot_bytes_of(*spec, devices);
   DeviceAbility ability;
   ability.exists = !devices.empty();
-  ability.why_none = machine == nullptr ? "no CUDA device" : machine->why_no_device();
+  ability.why_none = machine == nullptr ? "no GPU" : machine->why_no_device();
   ability.expert_slots = plan->expert_slot_bytes != 0;
   SHARPI_TRY_ASSIGN(const sharpi_plan_params pinned, pin_listed_layers(*spec, params));
   SHARPI_TRY_ASSIGN(const PlacementLadder ladder, PlacementLadder::create(*spec, pinned, ability));

@@ -127,8 +127,8 @@ struct PlanEnvironment {
 class PlanMachine {
  public:
   virtual ~PlanMachine() = default;
-  /// "no CUDA device (...)".
-  virtual std::string why_no_device() const { return "no CUDA device"; }
+  /// "no GPU (...)".
+  virtual std::string why_no_device() const { return "no GPU"; }
   /// Rates of the host and a GPU, measured by the first call that asks for them.
   virtual Result<Rates> measured_rates(uint32_t device) const = 0;
 };

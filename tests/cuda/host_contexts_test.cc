@@ -80,7 +80,7 @@ class HostContexts : public ::testing::Test {
 /// Comes first: the others use the first device, whose context then stays.
 TEST_F(HostContexts, AnotherDeviceIsLeftAlone) {
   std::string why;
-  if (cuda::find_devices(&why).size() < 2) GTEST_SKIP() << "this machine has one GPU";
+  if (cuda::find_devices(1, &why).size() < 2) GTEST_SKIP() << "this machine has one GPU";
   ASSERT_FALSE(is_active(0)) << "looking for devices makes no context";
   use(2, [](const char* call) { EXPECT_FALSE(is_active(0)) << call; });
   EXPECT_TRUE(is_active(1));

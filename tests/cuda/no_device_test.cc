@@ -36,7 +36,7 @@ TEST_F(NoDevice, TheHostIsTheOnlyDevice) {
   EXPECT_EQ(device.n_devices, 1u);
   EXPECT_EQ(device.tier, SHARPI_TIER_CPU);
   EXPECT_EQ(sharpi_device_info(context_.get(), 1, 0, &device, &e), SHARPI_E_NOT_FOUND);
-  EXPECT_NE(std::string(e.text).find("no CUDA device"), std::string::npos) << e.text;
+  EXPECT_NE(std::string(e.text).find("no GPU"), std::string::npos) << e.text;
 }
 
 TEST_F(NoDevice, BlocksOnAGpuAreRefusedByName) {
@@ -50,7 +50,7 @@ TEST_F(NoDevice, BlocksOnAGpuAreRefusedByName) {
   };
   for (const Edit& wish : wishes) {
     EXPECT_EQ(plan(wish, &info, &text), SHARPI_E_UNSUPPORTED);
-    EXPECT_NE(text.find("no CUDA device ("), std::string::npos) << "it says why: " << text;
+    EXPECT_NE(text.find("no GPU ("), std::string::npos) << "it says why: " << text;
   }
 }
 
@@ -68,19 +68,19 @@ TEST_F(NoDevice, AnAutomaticPlacementTakesTheHost) {
 
 /// Tests of a GPU are skipped for these reasons and no others.
 TEST(SkippedTests, AGpuThatDoesNotWorkIsNotAbsent) {
-  for (const char* absent : {"no CUDA device (this build has no CUDA tier)",
-                             "no CUDA device (CUDA: libsharpi-cuda.so is not beside the library)",
-                             "no CUDA device (CUDA: no NVIDIA driver is installed)",
-                             "there is no CUDA device (the NVIDIA driver sees no device)"}) {
+  for (const char* absent : {"no GPU (this build has no GPU tier)",
+                             "no GPU (CUDA: libsharpi-cuda.so is not beside the library)",
+                             "no GPU (CUDA: no NVIDIA driver is installed)",
+                             "there is no GPU (the NVIDIA driver sees no device)"}) {
     EXPECT_TRUE(says_no_gpu(absent)) << absent;
   }
   for (const char* broken :
-       {"no CUDA device", "no CUDA device (CUDA: the NVIDIA driver reports cudaErrorUnknown)",
-        "no CUDA device (CUDA: the NVIDIA driver is for CUDA 12.2; this build needs one for 12.4)",
-        "no CUDA device (CUDA: Tesla V100 has compute capability 70 / 10; at least 8.0 is needed)",
-        "no CUDA device (CUDA: libsharpi-cuda.so is of build 1.0.0-a, this library of build "
+       {"no GPU", "no GPU (CUDA: the NVIDIA driver reports cudaErrorUnknown)",
+        "no GPU (CUDA: the NVIDIA driver is for CUDA 12.2; this build needs one for 12.4)",
+        "no GPU (CUDA: Tesla V100 has compute capability 70 / 10; at least 8.0 is needed)",
+        "no GPU (CUDA: libsharpi-cuda.so is of build 1.0.0-a, this library of build "
         "1.0.0-b)",
-        "no CUDA device (CUDA: libsharpi-cuda.so cannot be loaded: file too short)",
+        "no GPU (CUDA: libsharpi-cuda.so cannot be loaded: file too short)",
         "device 1 is lost: cudaErrorLaunchFailure"}) {
     EXPECT_FALSE(says_no_gpu(broken)) << broken;
   }

@@ -21,9 +21,9 @@ inline std::shared_ptr<cuda::Device> g_device;
 /// because the machine has no GPU.
 inline std::string take_device() {
   std::string why;
-  auto devices = cuda::find_devices(&why);
+  auto devices = cuda::find_devices(1, &why);
   if (devices.empty()) {
-    const std::string text = "no CUDA device (" + why + ")";
+    const std::string text = "no GPU (" + why + ")";
     expect_absent_gpu(text);
     return text;
   }

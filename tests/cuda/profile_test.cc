@@ -11,7 +11,7 @@ namespace {
 using cuda::code_for;
 using cuda::DeviceProfile;
 
-/// What the build makes by default (cmake/SharpiCuda.cmake).
+/// What the build makes by default (cuda/tier.cmake).
 constexpr const char* kAll = "80-real,86-real,89-real,90-real,100-real,120";
 
 TEST(Profile, MachineCodeOfTheMajorVersionRuns) {

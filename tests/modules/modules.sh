@@ -33,12 +33,12 @@ answers() {  # the answer alone; as many layers as were asked for are on the GPU
   local text
   text=$(ask "$1") || { echo "$text"; exit 1; }
   grep -q "gpu_layers=$1 " <<< "$text" || { echo "no $1 layers on the GPU: $text"; exit 1; }
-  sed '/^tier kind/,$d' <<< "$text"
+  sed '/^tier  *kind/,$d' <<< "$text"
 }
 
 # None is beside it: the host alone.
 alone=$(answers 0)
-refused "no CUDA device (CUDA: $module is not beside the library)"
+refused "no GPU (CUDA: $module is not beside the library)"
 
 # A module that poses as one, also where the library is a link to a file in another folder, and with a
 # folder in which nobody else would look.

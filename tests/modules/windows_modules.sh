@@ -21,8 +21,8 @@ refused() {  # words that stand in the refusal
   fi
   grep -qF -- "$1" <<< "$text" || { echo "these words are missing: $1"; echo "$text"; exit 1; }
 }
-alone=$(ask 0 | sed '/^tier kind/,$d')
-refused "no CUDA device (CUDA: $module is not beside the library)"
+alone=$(ask 0 | sed '/^tier  *kind/,$d')
+refused "no GPU (CUDA: $module is not beside the library)"
 echo "no library" > "$folder/$module"
 refused "$module cannot be loaded: "
 for other in "is of build 0.9.0-0123456789abcdef, this library of build 1." \
@@ -34,7 +34,7 @@ for other in "is of build 0.9.0-0123456789abcdef, this library of build 1." \
   # shellcheck disable=SC2086
   "$cc" -shared -static-libgcc $flag -o "$folder/$module" "$here/other_module.c"
   refused "$module ${other%%:*}"
-  [[ $(ask 0 | sed '/^tier kind/,$d') == "$alone" ]] || { echo "the host alone answers otherwise"; exit 1; }
+  [[ $(ask 0 | sed '/^tier  *kind/,$d') == "$alone" ]] || { echo "the host alone answers otherwise"; exit 1; }
 done
 # A module that only the current folder has is not looked at.
 mkdir -p "$folder/elsewhere"

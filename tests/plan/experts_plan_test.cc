@@ -118,8 +118,8 @@ TEST_F(Experts, PinsThatContradictEachOtherAreRefusedByName) {
           "n_expert_slots is 1 and n_gpu_ffn is 3");
   refused(spec_, {.ffn = 1, .slots = total, .device = kPlenty}, bad, "only 8 routed experts");
   refused(spec_, {.layers = 0, .ends = 1, .device = kPlenty}, bad, "gpu_ends is 1");
-  refused(spec_, {.slots = 1}, Code::kUnsupported, "no CUDA device");
-  refused(spec_, {.experts = 1}, Code::kUnsupported, "no CUDA device");
+  refused(spec_, {.slots = 1}, Code::kUnsupported, "no GPU");
+  refused(spec_, {.experts = 1}, Code::kUnsupported, "no GPU");
   refused(spec_, {.layers = 2, .device = kPlenty, .on_device = 0}, bad,
           "device is 0, which is the host");
   refused(spec_, {.device = kPlenty, .on_device = 7}, Code::kNotFound, "device 7 does not exist");
@@ -133,7 +133,7 @@ TEST_F(Experts, AModelThatTheDeviceCannotComputeIsRefusedForThatReason) {
     r.device = kPlenty;
     r.cannot = why;
     const std::string text = refused(spec_, r, Code::kUnsupported, why);
-    EXPECT_EQ(text.find("no CUDA device"), std::string::npos) << text;
+    EXPECT_EQ(text.find("no GPU"), std::string::npos) << text;
   }
   // Nothing is pinned: the CPU has it all, and the plan says why.
   const auto p = must(spec_, {.device = kPlenty, .cannot = why});

@@ -33,8 +33,8 @@ TEST_F(Solving, WithoutADeviceEverythingIsOnTheHost) {
   const auto spec = spec_of(eight_layers());
   EXPECT_EQ(must(spec, {})->summary().n_gpu_layers, 0u);
   EXPECT_EQ(must(spec, {})->summary().device_held_bytes, 0u);
-  refused(spec, {.layers = 1}, Code::kUnsupported, "no CUDA device");
-  refused(spec, {.ffn = 1}, Code::kUnsupported, "no CUDA device");
+  refused(spec, {.layers = 1}, Code::kUnsupported, "no GPU");
+  refused(spec, {.ffn = 1}, Code::kUnsupported, "no GPU");
 }
 
 TEST_F(Solving, OneByteTooFewMovesOneFfnBlock) {

@@ -47,10 +47,10 @@ uint64_t free_device_bytes(const sharpi_context* context) {
 
 bool says_no_gpu(const std::string& text) {
   for (const char* reason :
-       {"this build has no CUDA tier", "libsharpi-cuda.so is not beside the library",
+       {"this build has no GPU tier", "libsharpi-cuda.so is not beside the library",
         "no NVIDIA driver is installed", "the NVIDIA driver sees no device"}) {
-    if (text.find(std::string("no CUDA device (") + reason) != std::string::npos) return true;
-    if (text.find(std::string("no CUDA device (CUDA: ") + reason) != std::string::npos) return true;
+    if (text.find(std::string("no GPU (") + reason) != std::string::npos) return true;
+    if (text.find(std::string("no GPU (CUDA: ") + reason) != std::string::npos) return true;
   }
   return false;
 }

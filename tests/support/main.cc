@@ -27,7 +27,7 @@ bool any_case_lacks_a_device(const ::testing::UnitTest& tests) {
   for (int s = 0; s < tests.total_test_suite_count(); ++s) {
     const ::testing::TestSuite& suite = *tests.GetTestSuite(s);
     for (int t = 0; t < suite.total_test_count(); ++t) {
-      if (is_skipped(*suite.GetTestInfo(t)->result(), "no CUDA device")) return true;
+      if (is_skipped(*suite.GetTestInfo(t)->result(), "no GPU")) return true;
     }
   }
   return false;

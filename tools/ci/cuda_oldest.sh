@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The CUDA tier compiles with the oldest toolkit that is promised (cmake/SharpiCuda.cmake): all host
+# The CUDA tier compiles with the oldest toolkit that is promised (cuda/tier.cmake): all host
 # code, and every kernel with dynamic shared memory, to machine code of 8.9, which can be launched (the
 # other images that CI sees are of 9.0); an older toolkit is refused. The toolkit is
 # kept beside the compiler cache, so only the first run of a machine fetches it.

@@ -18,8 +18,9 @@ if [[ -z $tool ]]; then
   exit "$kSkipped"
 fi
 
+mapfile -t gpu_tiers < <(sed -nE 's/^([a-z]+) .*/\1/p' cmake/gpu_tiers.txt)
 # The public header is laid out by hand: its columns are part of the manual.
-mapfile -t files < <(find include lib cuda examples bench tests -type f \
+mapfile -t files < <(find include lib "${gpu_tiers[@]}" examples bench tests -type f \
   -regex '.*\.\(h\|c\|cc\|cu\|cuh\)' -not -path include/sharpi.h 2> /dev/null | sort)
 if [[ ${1:-} == --fix ]]; then
   "$tool" -i "${files[@]}"

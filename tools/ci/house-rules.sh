@@ -20,7 +20,8 @@ violation() {
   violations=$((violations + 1))
 }
 
-mapfile -t folders < <(ls -d include lib cuda vulkan examples bindings bench tests 2>/dev/null)
+mapfile -t gpu_tiers < <(sed -nE 's/^([a-z]+) .*/\1/p' cmake/gpu_tiers.txt 2> /dev/null || true)
+mapfile -t folders < <(ls -d include lib "${gpu_tiers[@]}" examples bindings bench tests 2>/dev/null)
 mapfile -t code < <(find "${folders[@]}" -type f -regex '.*\.\(h\|c\|cc\|cu\|cuh\)' | sort)
 # The public header is a manual, laid out by hand: no limit of size or width holds for it.
 mapfile -t limited < <(printf '%s\n' "${code[@]}" | grep -v '^include/sharpi\.h$')
@@ -83,7 +84,7 @@ found_in "code that is switched off" '^[[:space:]]*#[[:space:]]*if[[:space:]]+0\
 found_in "an intrinsic of AMX" '_tile_(loadconfig|storeconfig|(stream_)?loadd|stored|zero|release|dp[a-z0-9]+)\b' "${code[@]}"
 # Code of a processor lies in its folder, and code of an instruction set says whose it is.
 outside() {  # folder
-  find lib cuda vulkan -type f -regex '.*\.\(h\|cc\)' -not -path "$1/*" 2> /dev/null | sort
+  find lib "${gpu_tiers[@]}" -type f -regex '.*\.\(h\|cc\)' -not -path "$1/*" 2> /dev/null | sort
 }
 mapfile -t others < <(outside lib/cpu/x86)
 found_in "intrinsics of x86 belong to lib/cpu/x86" '#[[:space:]]*include <([a-z0-9]*intrin|cpuid)\.h>' "${others[@]}"

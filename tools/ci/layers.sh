@@ -18,15 +18,18 @@ declare -A allowed=(
   [tier]="plan kv model gguf base os"
   [device]="tier plan kv model gguf base os"
   [cpu]="tier plan kv model gguf base os"
-  [vulkan]="device tier plan kv model gguf base os"
-  [cuda]="device tier plan kv model gguf base os"
   [engine]="tier plan kv model text gguf base os"
   [api]="engine tier plan kv model text gguf base os"
 )
+# The GPU tiers, each a folder beside lib.
+mapfile -t gpu_tiers < <(sed -nE 's/^([a-z]+) .*/\1/p' cmake/gpu_tiers.txt 2> /dev/null || true)
+for tier in "${gpu_tiers[@]}"; do
+  allowed[$tier]="device ${allowed[device]}"
+done
 # Layers that speak the public vocabulary (parameter structs, status numbers).
 public_layers="kv plan engine api"
 # The places that name the backends, so that engine can ask one of them for a factory.
-backend_files='^lib/api/(backends|built_in_tiers)\.(h|cc)$'
+backend_files='^lib/api/backends\.(h|cc)$'
 cuda_headers='^(cuda|cublas|cusparse|cufft|curand|nccl|nv|cooperative_groups|cub/|thrust/|mma\.h)'
 # Calls to the operating system live in the folder of the system that they are made of. Headers of
 # lib/os are for every system, and include none of these either.
@@ -54,7 +57,7 @@ check_quoted() {  # layer, file, line, name
   elif [[ $name == */* ]]; then
     [[ $target == "$layer" ]] && return
     in_list "$target" "${allowed[$layer]}" && return
-    [[ $target =~ ^(cpu|cuda|vulkan)$ && $file =~ $backend_files ]] && return
+    [[ $target == cpu && $file =~ $backend_files ]] && return
     violation "$file:$line: layer '$layer' may not include \"$name\""
   elif [[ $name != sharpi.h ]]; then
     violation "$file:$line: \"$name\" lacks the name of its layer"
@@ -96,13 +99,13 @@ check_layer() {  # layer, folder
   for seen in $(sed -nE '/\bSEES\b/,/\b(SOURCES|LIBS)\b|\)/p' "$folder/CMakeLists.txt" |
                 sed -E 's/.*\bSEES\b//; s/\b(SOURCES|LIBS)\b.*//; s/\).*//'); do
     in_list "$seen" "${allowed[$layer]}" && continue
-    [[ $layer == api && $seen =~ ^(cpu|cuda|vulkan)$ ]] && continue
+    [[ $layer == api && $seen == cpu ]] && continue
     violation "$folder/CMakeLists.txt: layer '$layer' may not see '$seen'"
   done
 }
 
 n_layers=0
-for folder in lib/*/ cuda/ vulkan/; do
+for folder in lib/*/ "${gpu_tiers[@]/%//}"; do
   folder=${folder%/}
   layer=${folder#lib/}
   [[ -d $folder ]] || continue

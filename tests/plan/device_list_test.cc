@@ -285,9 +285,11 @@ TEST_F(DeviceList, DraftersAreWithTheHead) {
 /// which.
 TEST_F(DeviceList, TiersAreCalledByTheirNames) {
   const auto spec = of(test::tiny_qwen3(), 8);
-  const uint64_t whole = made(spec, Machine({kPlenty}))->summary().device_held_bytes;
-  const Machine machine({whole / 2, whole / 4}, kPlenty, {TierId::kVulkan, TierId::kCuda});
-  const auto p = made(spec, machine);
+  const Machine machine({kPlenty, kPlenty}, kPlenty, {TierId::kVulkan, TierId::kCuda});
+  const auto p = made(spec, machine, [](sharpi_plan_params* params, auto*) {
+    params->n_gpu_layers = 6;
+    params->split = SHARPI_SPLIT_ALL;
+  });
   ASSERT_EQ(p->placement.route(), (std::vector{kOne, kTwo}));
   ASSERT_TRUE(p->placement.uses(DeviceIndex::kHost)) << layers(*p);
   const uint32_t tiers[] = {SHARPI_TIER_CPU, SHARPI_TIER_VULKAN, SHARPI_TIER_CUDA};

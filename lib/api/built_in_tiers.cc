@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <iterator>
 #include <utility>
 
 #include "api/gpu_tier_list.h"
@@ -19,6 +20,7 @@ namespace {
 using MakeBackends = Result<std::vector<std::unique_ptr<Backend>>>(const TierModuleOptions&);
 
 #define SHARPI_FUNCTION(name, title, is_missed) &sharpi::name::make_backends,
+/// One for each tier, and null.
 constexpr MakeBackends* kTiers[] = {SHARPI_BUILT_IN_GPU_TIERS(SHARPI_FUNCTION) nullptr};
 #undef SHARPI_FUNCTION
 
@@ -32,7 +34,7 @@ const char* build_text() {
 
 Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOptions& options) {
   std::vector<std::unique_ptr<Backend>> all;
-  if (kTiers[0] == nullptr) *options.why_no_device = "this build has no GPU tier";
+  if (std::size(kTiers) == 1) *options.why_no_device = "this build has no GPU tier";
   TierModuleOptions tier_options;
   tier_options.log = [&](const std::string& text) {
     options.log(SHARPI_LOG_INFO, text);

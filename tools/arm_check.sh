@@ -9,12 +9,14 @@
 #
 #   --build FOLDER      build folder (default: build-arm)
 #   --limit SECONDS     suites run no longer than this in all (default: 3600); call again to go on
+#   --share SECONDS     of a suite that takes longer one part, which --turn chooses (default: 150; 0: all of it)
+#   --whole REGEX       suites that are run whole all the same (default: the fixtures' goldens)
 #   --processors LIST   of cortex-a72,neoverse-n1,max,a64fx (default: all)
 #   --suite REGEX       only suites whose name matches (default: those that SUITES names)
-#   --turn TEXT         which suites come first depends on this text
+#   --turn TEXT         which suites come first depends on this text, and which part of a long one runs
 #   --jobs N            programs beside each other (default: the processors)
 #   --again             forget the results of earlier calls
-#   --record            the run into docs/isa_run.tsv and docs/isa_run.md
+#   --record            the run into docs/isa_run.tsv and docs/isa_run.md; of suites all (--share 0)
 # Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -22,19 +24,24 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Suites that say most about a port in the time that qemu takes: base, files, formats and kernels, the
 # fixtures' goldens, and that a row's bits do not depend on how it was computed.
 readonly SUITES='^(isa|base|os|gguf|golden|kv|ops|q4_rows|matmul|attention|delta_net|expert_host|parity|invariance|split|save|fork)_test$'
+# The fixtures' goldens run whole on every processor.
+whole='^(golden|parity)_test$'
 # Four processors: NEON alone, dot products, products of matrices, and SVE without dot products.
 readonly PROCESSORS=cortex-a72,neoverse-n1,max,a64fx
 
-build=build-arm limit=3600 processors=$PROCESSORS suite=$SUITES jobs=$(nproc) options=()
+build=build-arm limit=3600 processors=$PROCESSORS suite=$SUITES jobs=$(nproc) share=150 options=()
 while (($#)); do
   case $1 in
     --build) build=$2; shift ;;
     --limit) limit=$2; shift ;;
     --processors) processors=$2; shift ;;
     --suite) suite=$2; shift ;;
+    --share) share=$2; shift ;;
+    --whole) whole=$2; shift ;;
     --turn) options+=(--turn "$2"); shift ;;
     --jobs) jobs=$2; shift ;;
-    --again | --record) options+=("$1") ;;
+    --again) options+=("$1") ;;
+    --record) share=0 && options+=("$1") ;;
     *) sed -n '3,/^set /p' "$0" | sed '$d;s/^# \{0,1\}//' >&2; exit 2 ;;
   esac
   shift
@@ -116,11 +123,16 @@ for ((i = 0; i < ${#played_processors[@]}; ++i)); do
   left=$(((limit - SECONDS) / (${#played_processors[@]} - i)))
   ((left > 5)) || left=5
   set=$(qemu "$played" "$build/build/tests/list_isas" | tail -n 1)
-  ((i)) || set=any,$set
+  # What an earlier processor has computed with the same kernels is not computed again.
+  except='*/scalar:*/scalar_*'
+  case $cpu in
+    max) except+=':*/neon:*/neon_*' ;;
+  esac
+  ((i)) || set=any,$set except=''
   echo "--- $cpu"
   tools/isa_check.sh --build "$build/build" --results "$build/results-$cpu" --suite "$suite" --jobs "$jobs" \
     --run "qemu-aarch64-static -cpu $played -L /usr/aarch64-linux-gnu" --machine "qemu $played" \
-    --sets "$set" --limit "$left" --job-limit 3600 "${options[@]}" || got=$?
+    --sets "$set" --except "$except" --share "$share" --whole "$whole" --limit "$left" --job-limit 3600 "${options[@]}" || got=$?
   case $got in
     0) ;;
     3) cut=1 ;;

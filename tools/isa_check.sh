@@ -19,6 +19,10 @@
 #   --limit SECONDS    nothing runs longer than this in all; call again to go on
 #   --job-limit S      one program at most (default 1200); longer is a failure
 #   --turn TEXT        which suites come first depends on this text, and not on how long they take
+#   --share SECONDS    of a suite that takes longer one part, which --turn chooses; how long it takes is read in the
+#                      record, or guessed from AVX2's time. Such runs are not recorded
+#   --whole REGEX      suites that are run whole all the same
+#   --except PATTERNS  no cases that match (as in GTEST_FILTER, separated by colons)
 #   --results FOLDER   where results are kept (default: isa-results in the folder of the build)
 #   --again            forget the results of earlier calls
 #   --out FOLDER       the run as a record (isa_rows.tsv), and the logs of what failed as one archive
@@ -30,7 +34,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 root=$PWD
 
 build=build prebuilt='' sets='' suite=. skip='' jobs=$(nproc) pieces='' limit=0 job_limit=1200 turn='' out=''
-results='' again=0 record=0 list=0 machine=''
+results='' again=0 record=0 list=0 machine='' share=0 whole='^$' except=''
 run=()
 while (($#)); do
   case $1 in
@@ -46,6 +50,9 @@ while (($#)); do
     --limit) limit=$2; shift ;;
     --job-limit) job_limit=$2; shift ;;
     --turn) turn=$2; shift ;;
+    --share) share=$2; shift ;;
+    --whole) whole=$2; shift ;;
+    --except) except=$2; shift ;;
     --results) results=$2; shift ;;
     --out) out=$2; shift ;;
     --again) again=1 ;;
@@ -55,8 +62,10 @@ while (($#)); do
   esac
   shift
 done
+[[ $turn != all ]] || share=0
 # What is recorded of a suite is all of it.
 ((record)) && unset SHARPI_TEST_TURN
+((record && share)) && { echo "a share of a suite is not recorded" >&2; exit 2; }
 folder=$(realpath "${prebuilt:-$build}") || exit 2
 [[ -x $folder/tests/list_isas ]] || { echo "no tests in $folder" >&2; exit 2; }
 results=${results:-$folder/isa-results}
@@ -101,10 +110,17 @@ echo "${processor:-unknown processor}, whose own set is $widest" > "$results/mac
 declare -A kernels
 while IFS=$'\t' read -r name kind _; do kernels[$name]=$kind; done < <(grep -v '^#' "$suites")
 
-# Lines `expected-seconds set job program pieces piece`, longest first. What a suite takes is read in the
-# record.
+# Seconds that a suite takes, and cases that it has: of the record, or guessed from AVX2's (an emulator takes
+# some thirty times as long).
+expect() {  # set suite
+  local slower=1
+  [[ ${#run[@]} == 0 ]] || slower=30
+  seconds=${expected[$1/$2]:-$((slower * ${expected[avx2/$2]:-100}))}
+  cases=${cases_of[$1/$2]:-${cases_of[avx2/$2]:-1}}
+}
+# Lines `expected-seconds set job program pieces piece`, longest first.
 jobs_of() {  # set
-  local set=$1 path shards where program name kind seconds n i
+  local set=$1 path shards where program name kind seconds cases n i parts
   while read -r path shards where; do
     path=/$path name=${path##*/} program=tests/${path##*/tests/}
     kind=${kernels[$name]:-}
@@ -117,16 +133,28 @@ jobs_of() {  # set
     esac
     n=$shards
     [[ $kind == narrowed ]] && n=$((shards * pieces))
-    seconds=${expected[$set/$name]:-100}
+    expect "$set" "$name"
+    parts=1
+    if ((share)) && [[ ! $name =~ $whole ]]; then
+      # A part has three cases and more, also where some are left out.
+      parts=$(((seconds + share - 1) / share))
+      ((parts <= cases / 6)) || parts=$((cases / 6))
+    fi
+    if ((parts > 1)); then
+      i=$(($(cksum <<< "${turn:-$(tools/ci/turn.sh)} $machine $set $name" | cut -d ' ' -f 1) % parts))
+      echo "$((seconds / parts)) $set $name.$((i + 1))of$parts $program $parts $i"
+      continue
+    fi
     for ((i = 0; i < n; ++i)); do
       echo "$((seconds / n)) $set $name$( ((n > 1)) && echo ".$((i + 1))of$n") $program $n $i"
     done
   done < "$folder/tests_suites.txt"
 }
-declare -A expected
+declare -A expected cases_of
 if [[ -f docs/isa_run.tsv ]]; then
-  while IFS=$'\t' read -r _ set name _ _ _ _ _ _ seconds; do
+  while IFS=$'\t' read -r _ set name _ _ _ passed failed skipped seconds; do
     expected[$set/$name]=$seconds
+    cases_of[$set/$name]=$((passed + failed + skipped))
   done < <(grep -P '^row\t' docs/isa_run.tsv)
 fi
 all=$(for set in $sets; do jobs_of "$set"; done | sort -s -n -r)
@@ -153,7 +181,7 @@ run_job() {  # expected set job program pieces piece
   mkdir -p "$results/$set"
   rm -f "$at".*
   [[ $set == any || ${kernels_of_job:-} == shared ]] && card=
-  GTEST_BRIEF=1 GTEST_TOTAL_SHARDS=$5 GTEST_SHARD_INDEX=$6 GTEST_OUTPUT=json:$at.json \
+  GTEST_BRIEF=1 GTEST_FILTER=*${except:+-$except} GTEST_TOTAL_SHARDS=$5 GTEST_SHARD_INDEX=$6 GTEST_OUTPUT=json:$at.json \
     LD_LIBRARY_PATH=$libraries SHARPI_TEST_ISA=$card timeout --kill-after=5 "$seconds" "${run[@]}" "$folder/$4" > "$at.log" 2>&1 < /dev/null
   status=$?
   if ((status == 124 || status == 137)) && ((seconds < job_limit)); then

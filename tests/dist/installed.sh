@@ -111,14 +111,7 @@ EOF
     python3 -c 'import ensurepip, venv' 2> /dev/null || skip "python3 has no venv; on Debian: apt-get install python3-venv"
     python3 -m venv env
     env/bin/pip -q --disable-pip-version-check install --no-index "$(the_one "sharpi-*-manylinux*_$(uname -m).whl")"
-    cat > ask.py << 'PROGRAM'
-import sys
-import sharpi
-model = sharpi.Model(sys.argv[1], n_ctx=4096)
-with open(sys.argv[2], encoding="utf-8") as file, sharpi.Chat(model, temperature=0) as chat:
-    print("".join(chat.send(file.read().rstrip("\n"))))
-PROGRAM
-    answers env/bin/python ask.py "$model" "$question"
+    answers env/bin/python "$tree/tests/dist/ask.py" "$model" "$question"
     ;;
   nuget-mono | nuget-dotnet)
     have mcs || skip "mcs is not on this machine; on Debian: apt-get install mono-mcs"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Asks the demo's question through the archives of other machines, of which nothing else is in reach: a C program is
 # compiled against what is in the archive, and run under qemu or Wine: other_machines.sh dist-folder work-folder
-# A machine whose archive was not made, or for which a compiler or emulator lacks, is skipped by name.
+# Wheels are installed by a Python of the other machine, and asked, too. A machine whose archive or wheel was not
+# made, or for which a compiler, an emulator or a Python lacks, is skipped by name.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 dist=$(realpath "$1") work=$(realpath -m "$2")
@@ -40,3 +41,12 @@ ask() {
 mkdir -p "$work"
 ask linux-aarch64 posix aarch64-linux-gnu-gcc "-Wl,-rpath,\$ORIGIN/../lib" qemu-aarch64-static -cpu max,sve=off -L /usr/aarch64-linux-gnu
 ask windows-x64 windows x86_64-w64-mingw32-gcc-posix "-lpsapi -lshell32" "$PWD/tools/windows/wine.sh"
+ask_wheel() {  # platform, the end of its wheel's name
+  local wheel status=0
+  wheel=$(ls "$dist"/sharpi-[0-9]*-"$2".whl 2> /dev/null | head -n 1) || true
+  [[ -n $wheel ]] || { echo "skipped: $1: its wheel was not made"; return 0; }
+  tests/dist/wheel_elsewhere.sh "$1" "$wheel" "$work/$1-wheel" || status=$?
+  ((status == 0 || status == 77))
+}
+ask_wheel linux-aarch64 'manylinux*_aarch64'
+ask_wheel windows-x64 win_amd64

@@ -33,7 +33,8 @@ bool is_float(GgmlType type) {
   return type == GgmlType::kF32 || type == GgmlType::kF16 || type == GgmlType::kBF16;
 }
 
-// From how many activation rows on it pays to expand weights to bf16 tiles.
+// From how many activation rows on it pays to expand weights to bf16 tiles, and to round rows for
+// weights in bf16.
 constexpr uint32_t kMinTileRows = 20;
 static_assert(kPanelUnit == kInt8PanelRows);
 
@@ -44,6 +45,10 @@ MatmulPath choose_path(const MatmulConfig& config, GgmlType type, uint32_t n_row
   }
   if (kernels_of(config).pack_tiles != nullptr && !config.deterministic && n_rows >= kMinTileRows) {
     return MatmulPath::kBf16Tiles;
+  }
+  if (type == GgmlType::kBF16 && kernels_of(config).bf16_scratch_bytes != nullptr &&
+      !config.deterministic && n_rows >= kMinTileRows) {
+    return MatmulPath::kBf16Rows;
   }
   if (is_float(type)) return MatmulPath::kF32;
   return !config.deterministic && n_rows >= kMinPanelRows ? MatmulPath::kInt8Panel
@@ -80,7 +85,16 @@ void quantize(const MatmulConfig& config, const Prepared& p, const MatmulInput& 
 }
 
 bool is_panel(MatmulPath path) {
-  return path == MatmulPath::kInt8Panel || path == MatmulPath::kBf16Tiles;
+  switch (path) {
+    case MatmulPath::kF32:
+    case MatmulPath::kInt8Dot:
+      return false;
+    case MatmulPath::kInt8Panel:
+    case MatmulPath::kBf16Tiles:
+    case MatmulPath::kBf16Rows:
+      return true;
+  }
+  return false;
 }
 
 /// What a product costs: bytes of weights, read for up to kRowsPerRead rows.
@@ -198,6 +212,8 @@ uint64_t Matmul::scratch_bytes(const MatmulConfig& config, uint32_t n_threads, u
     bytes = std::max(bytes, round_up(max_in, kInt8RowUnit) * kInt8PanelBytes);
   if (kernels.pack_tiles != nullptr && max_rows >= kMinTileRows)
     bytes = std::max(bytes, kernels.tile_scratch_bytes(max_in));
+  if (kernels.bf16_scratch_bytes != nullptr && max_rows >= kMinTileRows)
+    bytes = std::max(bytes, kernels.bf16_scratch_bytes(max_in));
   return n_threads * bytes;
 }
 
@@ -291,6 +307,8 @@ const char* Matmul::path(GgmlType type, uint32_t n_rows, bool force_f32) const {
       return "int8-panel";
     case MatmulPath::kBf16Tiles:
       return kernels_of(config_).tiles_name;
+    case MatmulPath::kBf16Rows:
+      return kernels_of(config_).bf16_name;
   }
   return "";
 }

@@ -17,6 +17,7 @@ enum class MatmulPath : uint32_t {
   kInt8Dot,    // int8 activations, weight rows streamed; one reduction order for every row count
   kInt8Panel,  // int8 activations, weights unpacked to panels
   kBf16Tiles,  // bf16 activations and weights in tiles
+  kBf16Rows,   // bf16 activations, weights stored in bf16
 };
 
 /// A range of output rows of one product, run by one thread.
@@ -89,6 +90,8 @@ struct MatmulKernels {
   PackTilesFn pack_tiles = nullptr;      // null: no kBf16Tiles
   uint64_t (*tile_scratch_bytes)(uint64_t max_in) = nullptr;  // of a thread
   const char* tiles_name = nullptr;  // what sharpi_model_json() calls products by tiles
+  uint64_t (*bf16_scratch_bytes)(uint64_t max_in) = nullptr;  // of a thread; null: no kBf16Rows
+  const char* bf16_name = nullptr;
 };
 
 }  // namespace sharpi::cpu

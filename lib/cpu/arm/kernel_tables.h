@@ -23,6 +23,9 @@ const MatmulKernels& matmul_kernels_neon();
 const MatmulKernels& matmul_kernels_neon_dot();
 const MatmulKernels& matmul_kernels_neon_i8mm();
 MatmulJobFn f32_neon(GgmlType type);
+/// Products by BFMMLA, of weights in bf16 alone, and their scratch of a thread.
+MatmulJobFn bf16_neon(GgmlType type);
+uint64_t bf16_scratch_bytes_neon(uint64_t max_in);
 void quantize_row_neon(const float* x, uint64_t n, std::byte* row);
 
 }  // namespace sharpi::cpu

@@ -11,7 +11,7 @@
 #   --prebuilt FOLDER  instead, programs that tools/isa_package.sh carried here
 #   --run COMMAND      what programs of another processor are started with, qemu and its options
 #   --machine TEXT     what the record calls this machine (default: its processor's name)
-#   --sets LIST        of any,scalar,avx2,avx512,avx512_bf16,amx,neon,neon_dot,i8mm (default: all that there are)
+#   --sets LIST        any, scalar, and what the folders of lib/cpu have, by commas (default: all that there are)
 #   --suite REGEX      only suites whose name matches
 #   --skip REGEX       no suites whose name matches
 #   --jobs N           programs beside each other (default: the processors)

@@ -34,7 +34,18 @@ import sys
 
 from suite_sources import ROOT, hash_of
 
-SETS = ("any", "scalar", "avx2", "avx512", "avx512_bf16", "amx", "neon", "neon_dot", "i8mm")
+
+
+def set_names():
+    """Instruction sets, as the folders of their processors list them (lib/cpu/x86/isa_x86.cc)."""
+    names = ["any", "scalar"]
+    for path in sorted(glob.glob(os.path.join(ROOT, "lib/cpu/*/isa_*.cc")), reverse=True):
+        with open(path, encoding="utf-8") as source:
+            names += re.findall(r'\.name = "(\w+)"', source.read())
+    return tuple(names)
+
+
+SETS = set_names()
 CARDS = ("8.0", "8.9", "9.0", "12.0")
 KINDS = {
     "isa": ("set", "What ran on which instruction set", "tools/isa_check.sh", SETS),

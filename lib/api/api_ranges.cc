@@ -5,6 +5,7 @@
 
 #include "api/api_guard.h"
 #include "api/api_params.h"
+#include "api/backends.h"
 #include "base/limits.h"
 #include "kv/codec.h"
 #include "kv/policy.h"
@@ -62,6 +63,14 @@ Status is_switch(const char* name, uint32_t value) {
 
 Status is_dtype(const char* name, sharpi_kv_dtype value) {
   return one_of(name, value, 0, kKvCodecs, kv_dtype_numbers().c_str());
+}
+
+Status is_isa(const char* name, sharpi_cpu_isa value) {
+  std::string names;
+  uint32_t n = 0;
+  for (; api::isa_name(n) != nullptr; ++n)
+    names += (n == 0 ? "" : ", ") + std::to_string(n) + " (" + api::isa_name(n) + ")";
+  return one_of(name, value, 0, n - 1, names.c_str());
 }
 
 Status is_rate(const char* name, double value) {
@@ -146,8 +155,7 @@ Status check_used(const sharpi_compact_params& p) {
 Status check_params(const sharpi_context_params& p) {
   SHARPI_TRY(require_flags(p.flags, SHARPI_CONTEXT_READ_ENV, "flags"));
   SHARPI_TRY(in_range("n_threads", p.n_threads, 0, kMaxThreads));
-  SHARPI_TRY(one_of("cpu_isa", p.cpu_isa, SHARPI_ISA_AUTO, SHARPI_ISA_I8MM,
-                    "0 (AUTO), 1 (SCALAR), 2 (AVX2), 3 (AVX512), 4 (AMX), 5 (NEON), 6 (I8MM)"));
+  SHARPI_TRY(is_isa("cpu_isa", p.cpu_isa));
   SHARPI_TRY(one_of("log_level", p.log_level, SHARPI_LOG_ERROR, SHARPI_LOG_DEBUG,
                     "1 (ERROR), 2 (WARN), 3 (INFO), 4 (DEBUG)"));
   SHARPI_TRY(is_reserved("reserved", p.reserved));

@@ -9,14 +9,6 @@
 namespace sharpi::api {
 namespace {
 
-static_assert(static_cast<int>(cpu::Isa::kAuto) == SHARPI_ISA_AUTO);
-static_assert(static_cast<int>(cpu::Isa::kScalar) == SHARPI_ISA_SCALAR);
-static_assert(static_cast<int>(cpu::Isa::kAvx2) == SHARPI_ISA_AVX2);
-static_assert(static_cast<int>(cpu::Isa::kAvx512) == SHARPI_ISA_AVX512);
-static_assert(static_cast<int>(cpu::Isa::kAmx) == SHARPI_ISA_AMX);
-static_assert(static_cast<int>(cpu::Isa::kNeon) == SHARPI_ISA_NEON);
-static_assert(static_cast<int>(cpu::Isa::kI8mm) == SHARPI_ISA_I8MM);
-
 cpu::CpuBackendOptions cpu_options(const sharpi_context_params& params) {
   cpu::CpuBackendOptions options;
   options.n_threads = params.n_threads;
@@ -26,6 +18,10 @@ cpu::CpuBackendOptions cpu_options(const sharpi_context_params& params) {
 }
 
 }  // namespace
+
+const char* isa_name(sharpi_cpu_isa isa) {
+  return cpu::isa_name(static_cast<cpu::Isa>(isa));
+}
 
 Result<std::vector<std::unique_ptr<Backend>>> make_backends(const BackendOptions& options) {
   std::vector<std::unique_ptr<Backend>> backends;

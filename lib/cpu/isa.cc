@@ -44,26 +44,6 @@ Status refusal(Isa wanted) {
 
 }  // namespace
 
-const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::kAuto:
-      return "auto";
-    case Isa::kScalar:
-      return "scalar";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kAmx:
-      return "amx";
-    case Isa::kNeon:
-      return "neon";
-    case Isa::kI8mm:
-      return "i8mm";
-  }
-  return nullptr;
-}
-
 Result<const InstructionSet*> resolve_isa(Isa wanted) {
   const std::span<const InstructionSet> sets = known_sets();
   for (size_t i = sets.size(); i-- > 0;) {

@@ -22,7 +22,26 @@ enum class Isa : uint32_t {
   kNeon = 5,    // aarch64's own vectors, and dot products where the machine has them
   kI8mm = 6,    // NEON with products of matrices in int8 and bf16
 };
-const char* isa_name(Isa isa);
+/// Null for a number that is none of these.
+constexpr const char* isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::kAuto:
+      return "auto";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAmx:
+      return "amx";
+    case Isa::kNeon:
+      return "neon";
+    case Isa::kI8mm:
+      return "i8mm";
+  }
+  return nullptr;
+}
 
 /// One instruction set that kernels are written for. Hosts name a set and its narrower siblings by
 /// one number.

@@ -17,6 +17,8 @@ fresh_tree() {
   printf '// SPDX-License-Identifier: MIT\n#include "base/memory.h"\n' > lib/gguf/file.cc
   printf '// SPDX-License-Identifier: MIT\n#include "cpu/tier.h"\n' > lib/api/backends.cc
   printf '// SPDX-License-Identifier: MIT\n#include "gguf/file.h"\n' > lib/cpu/tier.cc
+  printf 'set(isa_names avx2 amx)\n' > lib/cpu/x86/kernels.cmake
+  printf 'set(isa_names neon)\n' > lib/cpu/arm/kernels.cmake
   printf '/* SPDX-License-Identifier: MIT */\n#include <stdint.h>\n' > include/sharpi.h
   printf '/* SPDX-License-Identifier: MIT */\n#include "sharpi.h"\n' > examples/plan.c
   printf 'sharpi_layer(gguf DIR "x"\n  SEES base\n  SOURCES file.cc)\n' > lib/gguf/CMakeLists.txt

@@ -6,9 +6,11 @@
 set -euo pipefail
 export LC_ALL=C
 nm=$1 archive=$2
+sets=$(sed -nE 's/^set\(isa_names (.*)\)$/\1/p' "$(dirname "${BASH_SOURCE[0]}")"/../../lib/cpu/*/kernels.cmake |
+  tr '\n ' '||' | sed 's/|$//')
 # House rules see to it that whatever is compiled so has the set in its name.
 symbols=$("$nm" -A -C --defined-only "$archive" |
-          sed -nE 's/^[^:]*:([^:]*_(avx2|avx512|amx|neon)[^:]*\.o):[[:space:]]*[0-9a-f]* ([A-Za-z]) (.*)$/\3 \1 \4/p')
+          sed -nE "s/^[^:]*:([^:]*_($sets)[^:]*\.o):[[:space:]]*[0-9a-f]* ([A-Za-z]) (.*)\$/\3 \1 \4/p")
 [[ -n $symbols ]] || { echo "no object of a vector instruction set in $archive"; exit 1; }
 shared=$(grep -E '^[WVu] ' <<< "$symbols" || true)
 if [[ -n $shared ]]; then

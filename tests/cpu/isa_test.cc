@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <fstream>
 #include <string>
 
 #include "cpu/kernel_set.h"
 #include "isas.h"
+#include "support/paths.h"
 #include "support/pretended_isa.h"
 
 namespace sharpi::cpu {
@@ -34,6 +37,26 @@ TEST(Isa, AnUnknownNumberIsRefused) {
   const Status status = resolve_isa(static_cast<Isa>(99)).status();
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_EQ(status.text(), "instruction set 99 is unknown");
+}
+
+/// The numbers of the header, as tests/abi/sharpi-1.facts has them, are those of Isa.
+TEST(Isa, NumbersAreTheHeaders) {
+  std::ifstream facts(test::source_path("tests/abi/sharpi-1.facts"));
+  uint32_t n = 0;
+  for (std::string word, name; facts >> word;) {
+    if (word != "constant" || !(facts >> name) || !name.starts_with("SHARPI_ISA_")) continue;
+    uint32_t number = 0;
+    facts >> number;
+    const char* own = isa_name(static_cast<Isa>(number));
+    ASSERT_NE(own, nullptr) << name;
+    std::string upper = "SHARPI_ISA_";
+    for (const char* c = own; *c != '\0'; ++c)
+      upper += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+    EXPECT_EQ(name, upper);
+    ++n;
+  }
+  EXPECT_GT(n, 1u);
+  EXPECT_EQ(isa_name(static_cast<Isa>(n)), nullptr) << "a set that no host can ask for";
 }
 
 /// Sets and kernels are joined by their names.

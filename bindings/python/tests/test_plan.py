@@ -183,7 +183,8 @@ def test_the_environment_is_read_only_when_asked(path, monkeypatch):
 def test_devices_have_names_and_limits_of_their_own(path, context):
     host = context.device(0)
     assert host.id == "cpu"
-    assert [sharpi.tier_name(t) for t in (host.tier, *sharpi.Tier, 0)] == ["cpu", "cpu", "cuda", "vulkan", "none"]
+    assert (sharpi.tier_name(host.tier), sharpi.tier_name(0)) == ("cpu", "none")
+    assert all(sharpi.tier_name(t) == t.name.lower() for t in sharpi.Tier)
     assert context.find("0") == context.find("cpu") == context.find("CPU") == 0
     with pytest.raises(sharpi.NotFound):
         context.find("no such device")

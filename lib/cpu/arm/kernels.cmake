@@ -1,6 +1,9 @@
 # Kernels of aarch64: sources, and the flags of each instruction set. NEON is part of the architecture;
 # what is named for more runs only where resolve_isa() allowed its set, and shares no inline code with
 # other files (tests/abi/vector_objects.sh). Nowhere contraction: sums are fused where they say so.
+# What the compiler defines for such a processor, and what files are named by that are compiled for a set.
+set(processor_macro __aarch64__)
+set(isa_names neon)
 set(processor_sources arm/isa_arm.cc arm/kernel_set_arm.cc)
 
 # arm_kernels(<flags> <source>...): sources of this folder that are compiled with more flags.

@@ -1,6 +1,9 @@
 # Kernels of x86-64: sources, and the flags of each instruction set. Only what is named for a set is
 # compiled with its flags, runs only where resolve_isa() allowed the set, and shares no inline code
 # with other files (tests/abi/vector_objects.sh).
+# What the compiler defines for such a processor, and what files are named by that are compiled for a set.
+set(processor_macro __x86_64__)
+set(isa_names avx2 avx512 amx)
 set(processor_sources x86/isa_x86.cc x86/kernel_set_x86.cc)
 
 # GCC 12 takes the undefined pass-through operands inside its own intrinsics for uninitialised

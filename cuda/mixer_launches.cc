@@ -50,6 +50,8 @@ QkvParams MixerLaunches::describe_rows(Pass& p, uint32_t layer) const {
   q.sin = p.ws.get(Buf::kSin) + table;
   q.n_half = a.rope.n_rot / 2;
   q.neighbours = a.rope.pairs == RopePairs::kNeighbours;
+  q.temperature = a.temperature;
+  q.temperature_rows = a.temperature_rows;
   q.q_out = p.ws.get(Buf::kQuery);
   q.query_offset = m_.query_layout.offset_of_layer[layer];
   return q;
@@ -63,6 +65,7 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   t.kv = kv_layer(p, layer);
   t.n_heads = a.n_heads;
   t.scale = a.scale;
+  t.sinks = m_.floats(a.sinks);
   t.q = p.ws.get(Buf::kQuery);
   t.q_stride = q_dim;
   if (a.output_gate) {

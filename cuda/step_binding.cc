@@ -18,7 +18,8 @@ MatmulParams Binding::product(const RowProduct& p) const {
   m.norm_eps = spec_.rms_eps;
   m.n_tasks = p.n_tasks;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
-    m.tasks[t] = {matrix(*p.tasks[t].w), row(p.tasks[t].y), p.tasks[t].w->n_out};
+    m.tasks[t] = {matrix(*p.tasks[t].w), row(p.tasks[t].y), p.tasks[t].w->n_out,
+                  floats(p.tasks[t].bias)};
   }
   m.epilogue = p.epilogue;
   m.row_scale = p.shared_scale ? row(Buf::kSharedGate) : nullptr;
@@ -52,6 +53,9 @@ MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {
   m.n_used = l.ffn.n_used;
   m.ids = reinterpret_cast<const int32_t*>(at(Buf::kMoeIds));
   m.weights = row(Buf::kMoeWeight);
+  m.gate_bias = floats(l.ffn.gate_bias);
+  m.up_bias = floats(l.ffn.up_bias);
+  m.down_bias = floats(l.ffn.down_bias);
   m.activation = gated(l.ffn);
   m.add = add;
   m.y = row(to);
@@ -79,6 +83,7 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   m.ids = reinterpret_cast<int32_t*>(at(Buf::kMoeIds));
   m.weights = row(Buf::kMoeWeight);
   m.router = matrix(f.router);
+  m.router_bias = static_cast<bool>(f.router_bias);
   m.renormalize = f.renormalize;
   m.sync = at(Buf::kMoeSync);
   m.sync_bytes = size(Buf::kMoeSync);

@@ -127,6 +127,7 @@ Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) co
                         .at(p.max)
                         .at(pages())
                         .at(p.workspace)
+                        .at(p.sinks)
                         .u(p.n_slots)
                         .u(p.query_rows)
                         .u(p.first_query % p.query_rows)

@@ -60,17 +60,19 @@ Status PassLaunches::experts(bool slots) const {
                       .at(table)
                       .at(x)
                       .at(h)
+                      .at(m_.floats(f.gate_bias))
+                      .at(m_.floats(f.up_bias))
                       .u(e)
                       .u(f.d_ff)
                       .u(f.n_used)
                       .u(f.gate.row_bytes())
                       .u(up_ref.row_bytes())
                       .u(pairs);
-  const uint32_t gelu = device::gated(f) == device::Epilogue::kGeGlu ? 1 : 0;
-  SHARPI_TRY(run(Shader::expert_up,
-                 {static_cast<uint32_t>(f.gate.tensor->type),
-                  static_cast<uint32_t>(up_ref.tensor->type), gelu},
-                 in, f.d_ff, pairs));
+  SHARPI_TRY(
+      run(Shader::expert_up,
+          {static_cast<uint32_t>(f.gate.tensor->type), static_cast<uint32_t>(up_ref.tensor->type),
+           static_cast<uint32_t>(device::gated(f))},
+          in, f.d_ff, pairs));
   const Args out = Args()
                        .at(down.data)
                        .at(down.stride)
@@ -79,6 +81,7 @@ Status PassLaunches::experts(bool slots) const {
                        .at(buf(Buf::kMoeWeight))
                        .at(h)
                        .at(buf(l_.to))
+                       .at(m_.floats(f.down_bias))
                        .u(f.d_ff)
                        .u(e)
                        .u(f.n_used)

@@ -48,7 +48,9 @@ Status PassLaunches::head_rows(uint32_t which, const float* from, float* to) con
                         .u(a.rope.n_rot / 2)
                         .f(s_.rms_eps)
                         .u(static_cast<uint64_t>(at))
-                        .u(static_cast<uint64_t>(at) >> 32);
+                        .u(static_cast<uint64_t>(at) >> 32)
+                        .f(which == 0 ? a.temperature : 0.0f)
+                        .u(a.temperature_rows);
   const uint32_t neighbours = a.rope.pairs == RopePairs::kNeighbours ? 1 : 0;
   const uint32_t rotated = kv_rotation(which == 2 ? kv.v_dtype : kv.k_dtype, kv.head_dim);
   return run(Shader::rows, {which, norm, neighbours, rotated}, args, uint64_t{n()} * heads);
@@ -101,6 +103,7 @@ Status PassLaunches::attend() const {
                         .at(buf(Buf::kQ))
                         .at(pages())
                         .at(kv.chunk)
+                        .at(m_.floats(a.sinks))
                         .u(n())
                         .u(p_.batch.table.n_groups)
                         .u(kv.group)

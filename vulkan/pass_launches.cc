@@ -119,7 +119,7 @@ Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
     SHARPI_TRY(norm(x, weight, buf(Buf::kKernel), width, rows, width));
     x = buf(Buf::kKernel);
   }
-  const bool gates = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;
+  const bool gates = device::is_gated(p.epilogue);
   const uint32_t tile = rows == 1 ? 1 : kProductRows;
   for (uint32_t t = 0; t < (gates ? 1 : p.n_tasks); ++t) {
     const TensorRef &w = *p.tasks[t].w, &up = *p.tasks[gates ? 1 : t].w;
@@ -129,6 +129,7 @@ Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
                           .at(x)
                           .at(buf(p.tasks[t].y))
                           .at(p.shared_scale ? buf(Buf::kSharedGate) : nullptr)
+                          .at(floats(p.tasks[t].bias))
                           .u(width)
                           .u(w.n_out)
                           .u(rows)

@@ -2,14 +2,6 @@
 #include "device/check_parts.h"
 
 namespace sharpi::device {
-namespace {
-
-Status refuse(uint32_t layer, const char* what) {
-  return Status::error(Code::kUnsupported, "layer %u has %s, which the GPU does not compute yet",
-                       layer, what);
-}
-
-}  // namespace
 
 Status check_parts(const ModelSpec& spec, const Placement& placement) {
   if (spec.is_encoder()) {
@@ -18,18 +10,13 @@ Status check_parts(const ModelSpec& spec, const Placement& placement) {
                          spec.architecture.c_str());
   }
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    const LayerSpec& layer = spec.layers[l];
-    const FfnSpec& f = layer.ffn;
-    if (placement.mixer[l] == DeviceIndex::kHere) {
-      if (layer.attention.sinks) return refuse(l, "learned sinks of attention");
-      if (layer.attention.temperature != 0.0f)
-        return refuse(l, "queries that grow with their position");
-      if (layer.attention.o_bias) return refuse(l, "a bias of the output projection");
-    }
-    if (placement.ffn[l] != DeviceIndex::kHere) continue;
-    if (f.activation == Activation::kSwigluClamped) return refuse(l, "a clamped SwiGLU");
-    if (f.router_bias || f.gate_bias || f.up_bias || f.down_bias)
-      return refuse(l, "biases of the router or of experts");
+    const FfnSpec& f = spec.layers[l].ffn;
+    if (placement.ffn[l] != DeviceIndex::kHere || f.kind != FfnKind::kDense) continue;
+    if (f.gate && !f.up_bias && !f.down_bias) continue;
+    return Status::error(Code::kUnsupported,
+                         "layer %u has a dense FFN without a gate or with biases, which the GPU "
+                         "does not compute yet",
+                         l);
   }
   return Status::ok();
 }

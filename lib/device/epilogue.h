@@ -5,13 +5,22 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace sharpi::device {
 
+/// Biases are added to the sums of products before all else.
 enum class Epilogue : uint8_t {
-  kStore,   // y  = s * W x
-  kAdd,     // y += s * W x (the residual stream)
-  kSwiGlu,  // two tasks, gate and up: tasks[0].y = silu(gate) * up; tasks[1].y unused
-  kGeGlu,   // the same with gelu (tanh form)
+  kStore,          // y  = s * W x
+  kAdd,            // y += s * W x (the residual stream)
+  kSwiGlu,         // two tasks, gate and up: tasks[0].y = silu(gate) * up; tasks[1].y unused
+  kGeGlu,          // the same with gelu (tanh form)
+  kSwiGluClamped,  // the same with Activation::kSwigluClamped
 };
+
+/// Two products become one.
+SHARPI_HOST_DEVICE constexpr bool is_gated(Epilogue e) {
+  return e >= Epilogue::kSwiGlu;
+}
 
 }  // namespace sharpi::device

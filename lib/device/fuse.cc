@@ -32,14 +32,14 @@ void Fuser::add(const Op& op) {
       emit(LaunchKind::kAttention);
       return;
     case OpKind::kAttentionOut:
-      return mixer_out(layer().attention.o);
+      return mixer_out(layer().attention.o, &layer().attention.o_bias);
     case OpKind::kDeltaIn:
       return delta_in();
     case OpKind::kDeltaNet:
       emit(LaunchKind::kDeltaNet);
       return;
     case OpKind::kDeltaOut:
-      return mixer_out(layer().delta.out);
+      return mixer_out(layer().delta.out, nullptr);
     case OpKind::kHead:
       return head();
     case OpKind::kFetchWeights:
@@ -74,7 +74,7 @@ void Fuser::add_ffn(const Op& op) {
     case OpKind::kFfnOut: {
       // Whatever ends the layer scales it.
       const float scale = layer().ple_gate ? 1.0f : layer().output_scale;
-      project_back(Buf::kFfn, f.down, layer().ffn_post_norm, scale);
+      project_back(Buf::kFfn, f.down, nullptr, layer().ffn_post_norm, scale);
       break;
     }
     case OpKind::kRoute:
@@ -210,23 +210,24 @@ void Fuser::delta_in() {
 }
 
 /// The last product of a mixer: it waits where experts follow.
-void Fuser::mixer_out(const TensorRef& w) {
+void Fuser::mixer_out(const TensorRef& w, const TensorRef* bias) {
   const LayerSpec& l = layer();
   const bool chained = chain_waits() || hidden_ != Buf::kX;
   // The layer's block must follow here: what waits for it would else never be launched.
   const bool ffn_here = facts_.placement->ffn[layer_] == DeviceIndex::kHere;
   if (!facts_.fuses || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || !ffn_here ||
       parts_experts(layer_))
-    return project_back(Buf::kMix, w, l.mixer_post_norm, 1.0f);
-  RowProduct p = product(Buf::kMix, w, Buf::kX);
+    return project_back(Buf::kMix, w, bias, l.mixer_post_norm, 1.0f);
+  RowProduct p = product(Buf::kMix, w, Buf::kX, bias);
   p.epilogue = Epilogue::kAdd;
   before_ = p;
 }
 
-/// x += W y, through kY when a norm or a scale comes in between.
-void Fuser::project_back(Buf from, const TensorRef& w, const TensorRef& post_norm, float scale) {
+/// x += W y + bias, through kY when a norm or a scale comes in between.
+void Fuser::project_back(Buf from, const TensorRef& w, const TensorRef* bias,
+                         const TensorRef& post_norm, float scale) {
   const bool direct = !post_norm && scale == 1.0f;
-  RowProduct p = product(from, w, direct ? hidden_ : Buf::kY);
+  RowProduct p = product(from, w, direct ? hidden_ : Buf::kY, bias);
   if (direct) p.epilogue = Epilogue::kAdd;
   chain(p);
   if (!direct) sum_before_next(post_norm, scale);
@@ -245,7 +246,7 @@ void Fuser::inject_per_layer() {
   end_chain();
   emit_product(product(Buf::kX, l.ple_gate, Buf::kPleTmp));
   emit(LaunchKind::kPerLayerGate);
-  project_back(Buf::kPleTmp, l.ple_proj, l.ple_post_norm, l.output_scale);
+  project_back(Buf::kPleTmp, l.ple_proj, nullptr, l.ple_post_norm, l.output_scale);
 }
 
 void Fuser::head() {

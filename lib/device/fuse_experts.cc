@@ -82,7 +82,7 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
     end_chain();
   }
   RowProduct logits = product(Buf::kX, &layer().ffn_norm);
-  add_task(&logits, f.router, Buf::kRouter);
+  add_task(&logits, f.router, Buf::kRouter, &f.router_bias);
   logits.force_f32 = true;
   emit_product(logits);
   emit(LaunchKind::kRouter);
@@ -109,7 +109,7 @@ void Fuser::experts_beside_dense() {
   end_chain();
   if (before_) emit_product(*std::exchange(before_, std::nullopt));
   RowProduct logits = product(Buf::kX, &f.router_scale);
-  add_task(&logits, f.router, Buf::kRouter);
+  add_task(&logits, f.router, Buf::kRouter, &f.router_bias);
   logits.force_f32 = true;
   emit_product(logits);
   emit(LaunchKind::kRouter);

@@ -72,12 +72,12 @@ class Fuser {
     p.norm = norm;
     return p;
   }
-  static void add_task(RowProduct* p, const TensorRef& w, Buf y) {
-    p->tasks[p->n_tasks++] = {&w, y};
+  static void add_task(RowProduct* p, const TensorRef& w, Buf y, const TensorRef* bias = nullptr) {
+    p->tasks[p->n_tasks++] = {&w, y, bias};
   }
-  RowProduct product(Buf x, const TensorRef& w, Buf y) const {
+  RowProduct product(Buf x, const TensorRef& w, Buf y, const TensorRef* bias = nullptr) const {
     RowProduct p = product(x, nullptr);
-    add_task(&p, w, y);
+    add_task(&p, w, y, bias);
     return p;
   }
 
@@ -91,8 +91,9 @@ class Fuser {
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
 
   void mixer_in(const RowProduct& p);
-  void mixer_out(const TensorRef& w);
-  void project_back(Buf from, const TensorRef& w, const TensorRef& post_norm, float scale);
+  void mixer_out(const TensorRef& w, const TensorRef* bias);
+  void project_back(Buf from, const TensorRef& w, const TensorRef* bias, const TensorRef& post_norm,
+                    float scale);
   void attention_in();
   void delta_in();
   RowProduct gate_up(const TensorRef& gate, const TensorRef& up) const;

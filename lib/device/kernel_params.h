@@ -35,6 +35,7 @@ struct ScoreParams {
   uint64_t first_query = 0;
   uint32_t n_queries = 0, n_heads = 0;
   float scale = 0.0f;
+  const float* sinks = nullptr;       // device, [n_heads]: AttentionSpec::sinks; nullptr = none
   const uint32_t* visible = nullptr;  // device, [kv heads][n_queries]: a query sees [0, visible)
   const float* weight = nullptr;      // device, [n_queries]: factors of terms in max; nullptr = 1
   bool add = false;                   // sum += and max = max(max, .) instead of writing

@@ -56,6 +56,7 @@ struct RowProduct {
   struct Task {
     const TensorRef* w = nullptr;
     Buf y = Buf::kCount;
+    const TensorRef* bias = nullptr;  // of its outputs; nullptr or absent: none
   };
   Buf x = Buf::kX;
   const TensorRef* norm = nullptr;  // of x first; nullptr or absent: none
@@ -153,7 +154,7 @@ HeadRows head_rows(bool deterministic, uint32_t n, bool in_order);
 /// block beside it, or is such a block.
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
-/// How the hidden rows of an FFN become one: kSwiGlu or kGeGlu.
+/// How the hidden rows of an FFN become one.
 Epilogue gated(const FfnSpec& f);
 
 LaunchList fuse(const SegmentProgram& program, const PassFacts& facts, const StepKernels& kernels);

@@ -23,8 +23,9 @@ Epilogue gated(const FfnSpec& f) {
       return Epilogue::kSwiGlu;
     case Activation::kGeluTanh:
       return Epilogue::kGeGlu;
-    case Activation::kGeluErf:
     case Activation::kSwigluClamped:
+      return Epilogue::kSwiGluClamped;
+    case Activation::kGeluErf:
       break;  // no GPU tier takes it: check_parts()
   }
   return Epilogue::kSwiGlu;

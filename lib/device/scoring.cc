@@ -148,6 +148,7 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
       return Status::error(Code::kInternal, "layer %u has no observed queries", l);
     t.n_heads = reader.attention.n_heads;
     t.scale = reader.attention.scale;
+    t.sinks = m_.floats(reader.attention.sinks);
     t.add = n_readers != 0;
     SHARPI_TRY(m_.device->kernels().score(t, stream));
     ++n_readers;

@@ -19,11 +19,28 @@ void add_mixer(std::vector<TensorRef>* out, const LayerSpec& l) {
 
 void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
   const FfnSpec& f = l.ffn;
-  add(out, {&l.ffn_norm, &l.ffn_post_norm, &l.ple_gate, &l.ple_proj, &l.ple_post_norm, &f.router,
-            &f.shared_gate_inp, &f.shared_gate, &f.shared_up, &f.shared_down, &f.router_scale,
-            &f.expert_norm, &f.expert_post_norm, &f.shared_post_norm, &f.expert_scale,
-            &f.router_bias, &l.ffn_residual_norm.weight, &l.ffn_residual_norm.bias});
-  if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down, &f.up_bias, &f.down_bias});
+  add(out, {&l.ffn_norm,
+            &l.ffn_post_norm,
+            &l.ple_gate,
+            &l.ple_proj,
+            &l.ple_post_norm,
+            &f.router,
+            &f.shared_gate_inp,
+            &f.shared_gate,
+            &f.shared_up,
+            &f.shared_down,
+            &f.router_scale,
+            &f.expert_norm,
+            &f.expert_post_norm,
+            &f.shared_post_norm,
+            &f.expert_scale,
+            &f.router_bias,
+            &f.gate_bias,
+            &f.up_bias,
+            &f.down_bias,
+            &l.ffn_residual_norm.weight,
+            &l.ffn_residual_norm.bias});
+  if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down});
 }
 
 void add_products(std::vector<TensorRef>* out, const LayerSpec& l, BlockKind kind) {
@@ -65,8 +82,7 @@ std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) 
       add_ffn(&out, l);
       break;
     case BlockKind::kExperts:
-      add(&out, {&l.ffn.gate, &l.ffn.up, &l.ffn.down, &l.ffn.gate_bias, &l.ffn.up_bias,
-                 &l.ffn.down_bias});
+      add(&out, {&l.ffn.gate, &l.ffn.up, &l.ffn.down});
       break;
     case BlockKind::kHead:
       add(&out, {&spec.output_norm, &spec.output, &spec.pooled.dense, &spec.pooled.dense_bias,
@@ -84,8 +100,7 @@ std::vector<TensorRef> mtp_tensors(const ModelSpec& spec) {
   add_mixer(&out, m.layer);
   add_ffn(&out, m.layer);
   const FfnSpec& f = m.layer.ffn;
-  if (f.kind == FfnKind::kMoe)
-    add(&out, {&f.gate, &f.up, &f.down, &f.gate_bias, &f.up_bias, &f.down_bias});
+  if (f.kind == FfnKind::kMoe) add(&out, {&f.gate, &f.up, &f.down});
   add(&out, {&m.embd, &m.head});
   return out;
 }

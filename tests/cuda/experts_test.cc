@@ -361,7 +361,8 @@ TEST_P(Experts, MemoryIsThePlans) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Experts,
-                         ::testing::Values("tiny-qwen3moe", "tiny-olmoe", "tiny-qwen35moe"),
+                         ::testing::Values("tiny-qwen3moe", "tiny-olmoe", "tiny-qwen35moe",
+                                           "rand-gpt-oss"),
                          model_name);
 
 }  // namespace

@@ -81,8 +81,10 @@ TEST_P(OnDevice, LogitsAreTheGoldens) {
 
 TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {"rand-gpt-oss", "layer 0 has learned sinks of attention"},
-      {"rand-mistral3", "layer 0 has queries that grow with their position"}};
+      {"rand-bert", "bert is an encoder, which the GPU does not compute yet"},
+      {"rand-nomic-bert", "nomic-bert is an encoder, which the GPU does not compute yet"},
+      {"rand-gemma-embedding",
+       "gemma-embedding is an encoder, which the GPU does not compute yet"}};
   for (const auto& [name, says] : cases) {
     const std::optional<Fixture> fixture = find_fixture(name);
     ASSERT_TRUE(fixture) << name;

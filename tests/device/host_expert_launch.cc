@@ -48,18 +48,22 @@ void HostLaunch::experts(bool slots) const {
     norm(buf(Buf::kX) + r * e, m_.floats(layer().expert_norm()), s_.rms_eps, e, x.data());
     std::fill(y.begin(), y.end(), 0.0f);
     for (uint32_t j = 0; j < f.n_used; ++j) {
-      int32_t id = ws_.get<int32_t>(Buf::kMoeIds)[r * f.n_used + j];
-      if (id >= 0 && table != nullptr) id = table[id];
-      if (id < 0) continue;
-      const auto expert = static_cast<uint64_t>(id);
+      const int32_t id = ws_.get<int32_t>(Buf::kMoeIds)[r * f.n_used + j];
+      const int32_t place = id >= 0 && table != nullptr ? table[id] : id;
+      if (place < 0) continue;
+      const auto expert = static_cast<uint64_t>(place);
+      const auto bias = [&](const TensorRef& b, uint64_t i) {
+        return b ? m_.floats(b)[static_cast<uint64_t>(id) * b.n_in + i] : 0.0f;
+      };
       for (uint64_t i = 0; i < f.d_ff; ++i) {
         const std::vector<float> g = gate.row(expert, i),
                                  u = up.row(expert, f.fused_gate_up ? f.d_ff + i : i);
-        h[i] = act(gated(f), dot(g.data(), x.data(), e)) * dot(u.data(), x.data(), e);
+        h[i] = act(gated(f), dot(g.data(), x.data(), e) + bias(f.gate_bias, i),
+                   dot(u.data(), x.data(), e) + bias(f.up_bias, i));
       }
       for (uint64_t i = 0; i < e; ++i) {
         y[i] += buf(Buf::kMoeWeight)[r * f.n_used + j] *
-                dot(down.row(expert, i).data(), h.data(), f.d_ff);
+                (dot(down.row(expert, i).data(), h.data(), f.d_ff) + bias(f.down_bias, i));
       }
     }
     float* to = buf(l_.to) + r * e;

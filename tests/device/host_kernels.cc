@@ -49,7 +49,10 @@ Status score_rows_of(const ScoreParams& p) {
               std::inner_product(q, q + dim, keys[t].begin(), 0.0) * static_cast<double>(p.scale);
           most = std::max(most, w[t]);
         }
+        const double sink = p.sinks == nullptr ? -INFINITY : static_cast<double>(p.sinks[h]);
+        most = std::max(most, sink);
         for (double& x : w) all += x = std::exp(x - most);
+        all += std::exp(sink - most);
         for (uint32_t t = 0; t < n; ++t) {
           const auto term = static_cast<float>(w[t] / all);
           sum[t] += term;

@@ -131,11 +131,12 @@ void HostLaunch::product(const RowProduct& p, const RowSum& sum) const {
   const float* weight = floats(p.norm);
   for (uint64_t r = 0; weight != nullptr && r < rows; ++r)
     norm(x.data() + r * width, weight, s_.rms_eps, width, x.data() + r * width);
-  const bool gates = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;
+  const bool gates = is_gated(p.epilogue);
   const auto scale = [&](uint64_t r) { return p.shared_scale ? buf(Buf::kSharedGate)[r] : 1.0f; };
   for (uint32_t t = 0; t < (gates ? 1 : p.n_tasks); ++t) {
     const HostMatrix w = matrix(*p.tasks[t].w), up = matrix(*p.tasks[gates ? 1 : t].w);
     const uint64_t n_out = p.tasks[t].w->n_out;
+    const float* bias = floats(p.tasks[t].bias);
     for (uint64_t j = 0; j < n_out; ++j) {
       const std::vector<float> row = w.row(0, j);
       const std::vector<float> other = gates ? up.row(0, j) : std::vector<float>();
@@ -144,9 +145,10 @@ void HostLaunch::product(const RowProduct& p, const RowSum& sum) const {
         float& y = buf(p.tasks[t].y)[r * n_out + j];
         const float got = dot(row.data(), xr, width);
         if (gates) {
-          y = act(p.epilogue, got) * dot(other.data(), xr, width);
+          y = act(p.epilogue, got, dot(other.data(), xr, width));
         } else {
-          y = (p.epilogue == Epilogue::kAdd ? y : 0.0f) + scale(r) * got;
+          y = (p.epilogue == Epilogue::kAdd ? y : 0.0f) + scale(r) * got +
+              (bias == nullptr ? 0.0f : bias[j]);
         }
       }
     }
@@ -241,6 +243,8 @@ void HostLaunch::rows() const {
                   q.data() + h * dim);
     }
     finish(&q, a.q_bias, a.q_norm, cos, sin);
+    const double steps = std::floor(static_cast<double>(row.position) / a.temperature_rows);
+    for (float& x : q) x *= static_cast<float>(1.0 + double{a.temperature} * std::log(1.0 + steps));
     const int64_t at = m_.query_layout.offset_of_layer[l_.layer];
     if (seq.queries != nullptr && at >= 0) {
       const uint64_t i =
@@ -304,8 +308,10 @@ void HostLaunch::attend_row(const KvLayer& kv, uint32_t r, uint32_t head) const 
     const Status read = kv_decode_row(kv.k_dtype, keys[i], all, from, dim, x.data());
     w[i] = read.is_ok() ? dot(q, x.data(), dim) * a.scale : NAN;
   }
-  const float most = *std::max_element(w.begin(), w.end());
-  double sum = 0;
+  const float* sinks = m_.floats(a.sinks);
+  const float sink = sinks == nullptr ? -INFINITY : sinks[head];
+  const float most = std::max(sink, *std::max_element(w.begin(), w.end()));
+  double sum = std::exp(double{sink} - double{most});
   for (size_t i = 0; i < keys.size(); ++i) {
     const double share = std::exp(double{w[i]} - double{most});
     sum += share;

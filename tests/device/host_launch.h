@@ -40,8 +40,11 @@ inline float sigmoid(float x) {
 inline float gelu(float x) {
   return 0.5f * x * (1.0f + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
 }
-inline float act(Epilogue e, float x) {
-  return e == Epilogue::kSwiGlu ? silu(x) : gelu(x);
+/// What a gate and an up become.
+inline float act(Epilogue e, float gate, float up) {
+  if (e != Epilogue::kSwiGluClamped) return (e == Epilogue::kSwiGlu ? silu(gate) : gelu(gate)) * up;
+  const float g = std::min(gate, 7.0f), u = std::clamp(up, -7.0f, 7.0f);
+  return g / (1.0f + std::exp(-1.702f * g)) * (u + 1.0f);
 }
 /// y = rms_norm(x) * weight; null: 1.
 inline void norm(const float* x, const float* weight, float eps, uint64_t n, float* y) {

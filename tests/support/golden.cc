@@ -146,32 +146,17 @@ const std::vector<std::string>& random_models() {
 
 namespace {
 
-/// Those with parts that GPU tiers refuse by name so far (lib/device/check_parts.cc).
-void erase_refused(std::vector<std::string>* names) {
-  std::erase(*names, "rand-gpt-oss");
-  std::erase(*names, "rand-mistral3");
-}
-
-}  // namespace
-
 const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
-    const char* tier = std::getenv("SHARPI_TEST_TIER");
-    if (tier != nullptr && std::string_view(tier) != "cpu") erase_refused(&all);
     return all;
   }();
   return names;
 }
 
 const std::vector<std::string>& device_models() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = all_models();
-    erase_refused(&all);
-    return all;
-  }();
-  return names;
+  return all_models();
 }
 
 const std::vector<std::string>& compactable_models() {

@@ -71,9 +71,9 @@ struct FixtureList {
 /// not cover: kinds of rope scaling, biases, one window for all layers.
 const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
-/// Both; where models run on a GPU (SHARPI_TEST_TIER), device_models() alone.
+/// Both.
 const std::vector<std::string>& all_models();
-/// Both, but for those that GPU tiers refuse by name so far.
+/// Those that GPU tiers take: all of them.
 const std::vector<std::string>& device_models();
 /// Those with rows that compaction can evict: not the one whose layers all have a window.
 const std::vector<std::string>& compactable_models();

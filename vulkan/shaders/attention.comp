@@ -13,7 +13,7 @@ layout(constant_id = 5) const uint GATED = 0;
 layout(constant_id = 6) const uint ROWS = 1;
 layout(constant_id = 7) const uint DIM = 128;
 layout(push_constant) uniform P {
-  uint64_t rows, sequences, groups, q, y, gate, pages, chunk;
+  uint64_t rows, sequences, groups, q, y, gate, pages, chunk, sinks;
   uint n_rows, n_groups, group, n_heads, n_kv_heads, dim, k_row_bytes, v_row_bytes, block_stride,
       k_offset, v_offset, gate_stride;
   float scale;
@@ -45,8 +45,8 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   if ((seq.flags & kNoContext) != 0) least = WINDOW != 0 ? seq.position : uint64_t(g.n_slots);
   float tops[ROWS], totals[ROWS], w[ROWS], fades[ROWS];
   for (uint k = 0; k < ROWS; ++k) {
-    tops[k] = -3.0e38;
-    totals[k] = 0.0;
+    tops[k] = p.sinks == 0 ? -3.0e38 : F32(p.sinks).v[h];  // a score without a value
+    totals[k] = p.sinks == 0 ? 0.0 : 1.0;
   }
   for (uint i = me(); i < n * DIM; i += threads()) {
     query[i] = F32(p.q).v[((r + i / DIM) * p.n_heads + h) * DIM + i % DIM];

@@ -59,6 +59,11 @@ float tanh_of(float x) {
   const float y = (1.0 - e) / (1.0 + e);
   return x < 0.0 ? -y : y;
 }
+// Activation::kSwigluClamped of a gate and an up.
+float clamped(float gate, float up) {
+  const float g = min(gate, 7.0);
+  return g / (1.0 + exp(-1.702 * g)) * (clamp(up, -7.0, 7.0) + 1.0);
+}
 float gelu(float x) {
   return 0.5 * x * (1.0 + tanh_of(0.7978845608 * (x + 0.044715 * x * x * x)));
 }

@@ -3,13 +3,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "weights.glsl"
-// h[r][j][i] = act(gate row i of expert ids[r][j] . x[r]) * (up row i . x[r]). Experts without a
+// h[r][j][i] = act(gate row i of expert ids[r][j] . x[r]) * (up row i . x[r]), with biases of the
+// expert's. Experts without a
 // matrix (an id or an entry of the table below 0) are left out. A workgroup has an output.
 layout(constant_id = 1) const int TYPE = 0;
 layout(constant_id = 2) const int TYPE_UP = 0;
-layout(constant_id = 3) const int GELU = 0;
+layout(constant_id = 3) const int EPILOGUE = 2;  // device/epilogue.h
 layout(push_constant) uniform P {
-  uint64_t gate, up, gate_stride, up_stride, ids, table, x, h;
+  uint64_t gate, up, gate_stride, up_stride, ids, table, x, h, gate_bias, up_bias;
   uint n_in, n_out, n_used, row_bytes, up_row_bytes, n_pairs;
 } p;
 float dot_of(int type, uint64_t row, uint64_t x_at) {
@@ -26,12 +27,18 @@ float dot_of(int type, uint64_t row, uint64_t x_at) {
 void main() {
   const uint i = item(), pair = gl_WorkGroupID.z;
   if (i >= p.n_out || pair >= p.n_pairs) return;
-  int e = I32(p.ids).v[pair];
+  const int id = I32(p.ids).v[pair];
+  int e = id;
   if (e >= 0 && p.table != 0) e = I32(p.table).v[e];
   if (e < 0) return;
   const uint64_t x = p.x + uint64_t(pair / p.n_used) * p.n_in * 4;
-  const float g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
+  float g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
   barrier();
-  const float u = dot_of(TYPE_UP, p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes, x);
-  if (me() == 0) F32(p.h).v[pair * p.n_out + i] = (GELU != 0 ? gelu(g) : silu(g)) * u;
+  float u = dot_of(TYPE_UP, p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes, x);
+  if (me() != 0) return;
+  if (p.gate_bias != 0) g += F32(p.gate_bias).v[id * p.n_out + i];
+  if (p.up_bias != 0) u += F32(p.up_bias).v[id * p.n_out + i];
+  F32(p.h).v[pair * p.n_out + i] = EPILOGUE == 4   ? clamped(g, u)
+                                   : EPILOGUE == 3 ? gelu(g) * u
+                                                   : silu(g) * u;
 }

@@ -3,14 +3,14 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "weights.glsl"
-// y[r][j] = W[j] . x[r] and what EPILOGUE says (device/epilogue.h). A workgroup has an output and
+// y[r][j] = W[j] . x[r] + bias[j] and what EPILOGUE says (device/epilogue.h). A workgroup has an output and
 // ROWS rows, a thread every n-th run of 32 elements.
 layout(constant_id = 1) const int TYPE = 0;
 layout(constant_id = 2) const int TYPE_UP = 0;
 layout(constant_id = 3) const int EPILOGUE = 0;
 layout(constant_id = 4) const int ROWS = 1;
 layout(push_constant) uniform P {
-  uint64_t w, up, x, y, scales;
+  uint64_t w, up, x, y, scales, bias;
   uint n_in, n_out, n_rows, row_bytes, up_row_bytes;
 } p;
 float sums[ROWS], ups[ROWS], w[32];
@@ -50,13 +50,15 @@ void main() {
     add_run(first, run, true);
   }
   for (int r = 0; r < ROWS; ++r) {
-    const float got = sum_all(sums[r]), up = gates ? sum_all(ups[r]) : 0.0;
+    float got = sum_all(sums[r]), up = gates ? sum_all(ups[r]) : 0.0;
     if (me() != 0 || first + r >= p.n_rows) continue;
     F32 y = F32(p.y + (uint64_t(first + r) * p.n_out + j) * 4);
     const float scale = p.scales == 0 ? 1.0 : F32(p.scales).v[first + r];
+    if (p.bias != 0) got += F32(p.bias).v[j];
     if (EPILOGUE == 0) y.v[0] = scale * got;
     if (EPILOGUE == 1) y.v[0] += scale * got;
     if (EPILOGUE == 2) y.v[0] = silu(got) * up;
     if (EPILOGUE == 3) y.v[0] = gelu(got) * up;
+    if (EPILOGUE == 4) y.v[0] = clamped(got, up);
   }
 }

@@ -15,6 +15,8 @@ layout(push_constant) uniform P {
   uint n_rows, n_heads, dim, from_stride, head_stride, n_half;
   float eps;
   uint query_low, query_high;  // first float of the layer's captured queries for one row; ~0: none
+  float temperature;           // AttentionSpec
+  uint temperature_rows;
 } p;
 shared float head[512];
 #include "rotation.glsl"
@@ -65,6 +67,12 @@ void main() {
       head[a] = x * c - y * s;
       head[b] = x * s + y * c;
     }
+    barrier();
+  }
+  if (p.temperature != 0.0) {
+    const uint64_t steps = Rows(p.rows).v[r].position / p.temperature_rows;
+    const float factor = 1.0 + p.temperature * log(1.0 + float(steps));
+    for (uint i = me(); i < p.dim; i += threads()) head[i] *= factor;
     barrier();
   }
   capture(r, h);

@@ -10,7 +10,7 @@ layout(constant_id = 1) const uint PASS = 0;
 layout(constant_id = 2) const uint K_CODEC = 1;
 layout(constant_id = 3) const uint ROTATED = 0;
 layout(push_constant) uniform P {
-  uint64_t k, queries, visible, weight, sum, most, pages, workspace;
+  uint64_t k, queries, visible, weight, sum, most, pages, workspace, sinks;
   uint n_slots, query_rows, first_query, n_queries, n_heads, n_kv_heads, dim, k_row_bytes, block_stride,
       adds;
   float scale;
@@ -40,11 +40,12 @@ void main() {
     if (h >= p.n_heads) return;
     const uint n = U32(p.visible).v[h / group * p.n_queries + i];
     take_query(i, h);
-    float most = -3.4e38, all = 0.0;
+    const float sink = p.sinks == 0 ? -3.4e38 : F32(p.sinks).v[h];  // a score without a row
+    float most = sink, all = 0.0;
     for (uint t = me(); t < n; t += threads()) most = max(most, product(h / group, t));
     most = max_all(most);
     for (uint t = me(); t < n; t += threads()) all += exp(product(h / group, t) - most);
-    all = sum_all(all);
+    all = sum_all(all) + (p.sinks == 0 ? 0.0 : exp(sink - most));
     if (me() != 0) return;
     facts.v[(h * p.n_queries + i) * 2] = most;
     facts.v[(h * p.n_queries + i) * 2 + 1] = all;

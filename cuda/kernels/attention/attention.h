@@ -3,7 +3,8 @@
 // the partial results merged by the last blocks or by a second launch, known as split-KV or
 // flash-decoding), prefill (blocks of query rows, FlashAttention), full or sliding window, any
 // codec, grouped queries (GQA).
-//   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate.
+//   o = sum_t softmax_t(scale * q.k_t) v_t, then o *= sigmoid(gate) if there is a gate. A head's
+//   sink is one more score of its softmax, without a value.
 //   fast   tensor cores, f32 accumulation. Decode: bf16 rows unconverted (queries and weights as
 //          two bf16 terms), f32 rows as f16, q8_0 keys as integers times queries of two signed
 //          bytes, q8_0 values as f16. Prefill: all rows as f16.
@@ -33,6 +34,7 @@ struct AttentionParams {
   uint32_t n_heads =
       0;  // query heads; head h reads KV head h / (n_heads / kv.n_heads); group <= 16
   float scale = 0.0f;
+  const float* sinks = nullptr;  // device, [n_heads]; nullptr = none
   /// [n_rows][q_stride], head h at h * head_dim; aligned to 16. Rotated where keys are stored so.
   const float* q = nullptr;
   uint64_t q_stride = 0;

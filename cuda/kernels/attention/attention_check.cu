@@ -87,19 +87,20 @@ void store_rows(const AttentionCase& c, const KvLayer& l, const SequenceCase& q,
 }
 
 struct Reference {
-  std::vector<double> o;
+  std::vector<double> o, beside_sinks;
   double top = 0;  // largest |score| in nats
 };
 
-/// o of all rows, [n_rows][n_heads * dim].
+/// o of all rows, [n_rows][n_heads * dim], without sinks and with a sink of each head.
 Reference reference(const AttentionCase& c, const std::vector<StoredRows>& stored,
                     const std::vector<float>& q, uint64_t q_stride, const std::vector<float>& gate,
-                    float scale) {
+                    const std::vector<float>& sinks, float scale) {
   uint32_t n_rows = 0;
   for (const SequenceCase& s : c.sequences) n_rows += s.n_rows;
   const uint64_t width = uint64_t{c.n_heads} * c.dim, n = uint64_t{c.n_kv} * c.dim;
   Reference r;
   r.o.assign(n_rows * width, 0.0);
+  r.beside_sinks = r.o;
   std::vector<double> tops(n_rows * c.n_heads);
   parallel_for(uint64_t{n_rows} * c.n_heads, [&](size_t item) {
     const auto row = static_cast<uint32_t>(item / c.n_heads);
@@ -133,6 +134,9 @@ Reference reference(const AttentionCase& c, const std::vector<StoredRows>& store
       const float* g = gate.data() + row * 2 * width + (2 * head + 1) * c.dim;
       for (uint32_t d = 0; d < c.dim; ++d) o[d] /= 1 + std::exp(-static_cast<double>(g[d]));
     }
+    const double share = sum / (sum + std::exp(static_cast<double>(sinks[head]) - top));
+    for (uint32_t d = 0; d < c.dim; ++d)
+      r.beside_sinks[row * width + head * c.dim + d] = o[d] * share;
   });
   for (double t : tops) r.top = std::max(r.top, t);
   return r;
@@ -183,7 +187,10 @@ void check_attention(const KernelConfig& config, const AttentionCase& c) {
   for (uint32_t r = 0; r < n_rows; ++r) {
     kv_rotate(stored_q.data() + r * q_stride, width, kv_rotation(c.k, c.dim));
   }
-  const Buffer<float> dq(stored_q), dgate(gate);
+  // One far above all scores, one far below.
+  std::vector<float> sinks = random_floats(c.n_heads, 3.0f);
+  if (c.n_heads > 2) sinks[1] = 300.0f, sinks[2] = -300.0f;
+  const Buffer<float> dq(stored_q), dgate(gate), dsinks(sinks);
   Buffer<float> o(n_rows * width);
   const uint64_t bytes = attention_workspace_bytes(config, c.n_heads, c.dim);
   Buffer<std::byte> workspace(bytes);
@@ -205,18 +212,22 @@ void check_attention(const KernelConfig& config, const AttentionCase& c) {
   p.workspace = workspace.p;
   p.workspace_bytes = bytes;
   const std::string name = "attention " + describe(config, c);
-  const Reference want = reference(c, stored, q, q_stride, gate, scale);
+  const Reference want = reference(c, stored, q, q_stride, gate, sinks, scale);
   const auto run = [&] {
     must(cudaMemset(o.p, 0xFF, o.n * sizeof(float)), "memset");
     must(launch_attention(config, p, nullptr), name.c_str());
     must(cudaDeviceSynchronize(), name.c_str());
     return o.host();
   };
+  const double near = tolerance(config, n_rows, c, want.top);
   for (const bool wait : {false, true}) {  // true: several blocks of a unit merge
     p.may_wait = wait;
+    p.sinks = nullptr;
     const std::vector<float> got = run(), again = run();
-    expect_close(name, got, want.o, tolerance(config, n_rows, c, want.top));
+    expect_close(name, got, want.o, near);
     expect(std::memcmp(got.data(), again.data(), got.size() * sizeof(float)) == 0, name + " twice");
+    p.sinks = dsinks.p;
+    expect_close(name + " sinks", run(), want.beside_sinks, near);
   }
 }
 

@@ -133,6 +133,14 @@ __host__ __device__ constexpr uint64_t part_floats(uint64_t vectors, uint64_t di
   return (vectors * (dim + 2) + 3) / 4 * 4;
 }
 
+/// 1 / a vector's sum of weights `all`, which are in units of 2^top; its head's sink is a weight
+/// beside them. Where only sums are known: the last who adds some up asks, and nobody else.
+__device__ __forceinline__ float inverse_sum(const AttentionParams& p, uint32_t head, float top,
+                                             float all) {
+  if (p.sinks != nullptr) all += exp2f(fmaf(p.sinks[head], 1.4426950408889634f, -top));
+  return all > 0.0f ? 1.0f / all : 0.0f;
+}
+
 __device__ __forceinline__ float gate_factor(const AttentionParams& p, uint64_t row, uint32_t head,
                                              uint32_t d) {
   const float g = p.gate[row * p.gate_stride + uint64_t{head} * p.gate_head_stride + d];

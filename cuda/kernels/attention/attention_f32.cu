@@ -30,12 +30,12 @@ __device__ __forceinline__ bool last_to_arrive(uint32_t* counter, uint32_t n, ui
   return *flag != 0;
 }
 
-/// Weights of the splits for every vector: weights[2 * v * pitch + s]. A warp per vector, lanes
-/// take splits in turn.
-__device__ __forceinline__ void merge_weights(const float* parts, uint64_t stride, uint32_t vectors,
-                                              uint32_t dim, uint32_t n_splits, uint32_t pitch,
-                                              float* weights) {
-  const uint32_t lane = threadIdx.x % 32;
+/// Weights of the splits for every vector of KV head kv: weights[2 * v * pitch + s]. A warp per
+/// vector, lanes take splits in turn.
+__device__ __forceinline__ void merge_weights(const AttentionArgs& a, uint32_t kv,
+                                              const float* parts, uint64_t stride, uint32_t vectors,
+                                              uint32_t n_splits, uint32_t pitch, float* weights) {
+  const uint32_t lane = threadIdx.x % 32, dim = a.p.kv.head_dim;
   const float* from = parts + uint64_t{vectors} * dim;
 #pragma unroll 8
   for (uint32_t i = threadIdx.x; i < n_splits * 2 * vectors; i += blockDim.x) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ void merge_weights(const float* parts, uint64_t strid
     }
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, d);
-    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+    const float inverse = inverse_sum(a.p, kv * a.group + v % a.group, top, sum);
     for (uint32_t s = lane; s < n_splits; s += 32) m[s] *= inverse;
   }
   __syncthreads();
@@ -81,7 +81,7 @@ __device__ __forceinline__ void merge_parts(const AttentionArgs& a, const RowBlo
     }
   };
   load(threadIdx.x * 4, 0);  // they arrive while the weights are made
-  merge_weights(parts, stride, vectors, dim, n_splits, pitch, weights);
+  merge_weights(a, kv, parts, stride, vectors, n_splits, pitch, weights);
   const uint32_t first_row = a.p.batch.table.sequences[b.sequence].first_row + b.row0;
   float4 sum = {};
 #pragma unroll 1
@@ -261,15 +261,15 @@ __device__ __forceinline__ void store_block(const AttentionArgs& a, const RowBlo
   for (int i = 0; i < S::kOutRows; ++i) {
     const uint32_t v = r0 + i;
     if (v >= n) break;
-    const float inverse = part == nullptr && l[v] > 0.0f ? 1.0f / l[v] : 1.0f;
+    const uint32_t head = kv * a.group + v % a.group;
+    const float inverse = part == nullptr ? inverse_sum(a.p, head, m[v], l[v]) : 1.0f;
 #pragma unroll
     for (int j = 0; j < S::kOutColumns; ++j) {
       const uint32_t d = c + 16 * j;
       if (part != nullptr) {
         part[v * kDim + d] = o[i][j];
       } else {
-        store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
-                     o[i][j] * inverse);
+        store_result(a.p, first_row + v / a.group, head, d, o[i][j] * inverse);
       }
     }
     if (part != nullptr && c == 0) {

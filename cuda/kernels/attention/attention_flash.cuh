@@ -251,11 +251,11 @@ __device__ __forceinline__ void store(const AttentionArgs& a, const RowBlock& b,
     float sum = r.l[h];
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-    const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
     const uint32_t v = vector + 8u * static_cast<uint32_t>(h);
     if (v >= b.n * a.group) continue;
     const uint64_t row = first_row + v / a.group;
     const uint32_t head = kv * a.group + v % a.group;
+    const float inverse = inverse_sum(a.p, head, r.m[h], sum);
     float* to = a.p.o + row * a.p.o_stride + uint64_t{head} * kDim;
 #pragma unroll
     for (int n = 0; n < S::kOutDim / 8; ++n) {

@@ -143,8 +143,9 @@ __device__ __forceinline__ void merge_share(const AttentionArgs& a, const MeetPa
         sum = fma4(w, shared->sum[column + i * fours], sum);
         weight = fmaf(w, shared->all[column + i * fours], weight);
       }
-      store_result(a.p, p.first_row + v / a.group, p.kv * a.group + v % a.group, d - v * dim,
-                   fma4(weight > 0.0f ? __fdividef(1.0f, weight) : 0.0f, sum, {}));
+      const uint32_t head = p.kv * a.group + v % a.group;
+      store_result(a.p, p.first_row + v / a.group, head, d - v * dim,
+                   fma4(inverse_sum(a.p, head, top, weight), sum, {}));
     }
     __syncthreads();
   }

@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(kMergeThreads)
     all = fmaf(w, x.all, all);
   }
   const uint64_t row = a.p.batch.table.sequences[b.sequence].first_row + b.row0 + v / a.group;
-  store_result(a.p, row, kv * a.group + v % a.group, d,
-               fma4(all > 0.0f ? 1.0f / all : 0.0f, sum, {}));
+  const uint32_t head = kv * a.group + v % a.group;
+  store_result(a.p, row, head, d, fma4(inverse_sum(a.p, head, top, all), sum, {}));
 }
 
 }  // namespace

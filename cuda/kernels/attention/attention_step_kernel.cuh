@@ -31,8 +31,8 @@ struct Target {
                                         float all) const {
     if (part == nullptr) {
       const uint32_t r = kSeveral ? v / a.group : 0;
-      return store_result(a.p, row + r, kv * a.group + v - r * a.group, d,
-                          fma4(all > 0.0f ? __fdividef(1.0f, all) : 0.0f, x, {}));
+      const uint32_t head = kv * a.group + v - r * a.group;
+      return store_result(a.p, row + r, head, d, fma4(inverse_sum(a.p, head, top, all), x, {}));
     }
     *reinterpret_cast<float4*>(part + v * dim + d) = x;
     if (d == 0) {

@@ -236,8 +236,9 @@ __device__ __forceinline__ void store_sums(const AttentionArgs& a, const RowBloc
                                            uint32_t first_row, uint32_t v, uint32_t d, float4 x,
                                            float top, float all, float* part) {
   if (part == nullptr) {
-    store_result(a.p, first_row + v / a.group, kv * a.group + v % a.group, d,
-                 fma4(all > 0.0f ? 1.0f / all : 0.0f, x, {}));
+    const uint32_t head = kv * a.group + v % a.group;
+    store_result(a.p, first_row + v / a.group, head, d,
+                 fma4(inverse_sum(a.p, head, top, all), x, {}));
     return;
   }
   const uint32_t n = b.n * a.group;

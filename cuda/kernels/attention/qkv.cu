@@ -27,6 +27,7 @@ struct HeadRun {
   uint32_t weight_step;  // between heads: 0 or head_dim
   float inverse_rms;     // of the whole vector, if !own_rms
   bool norm, own_rms, rotate;
+  float factor = 1.0f;  // of what has been rotated
 };
 
 /// Heads [0, n_heads) to `heads` in shared memory, a warp per head.
@@ -49,6 +50,8 @@ __device__ __forceinline__ void run_heads(const QkvParams& p, const HeadRun& run
       rotate_head(x, p.n_half, p.neighbours, p.cos + uint64_t{row} * p.n_half,
                   p.sin + uint64_t{row} * p.n_half);
     }
+    if (run.factor == 1.0f) continue;
+    for (uint32_t i = lane; i < dim; i += 32) x[i] *= run.factor;
   }
 }
 
@@ -84,6 +87,7 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   run.norm = p.norm != HeadNorm::kNone;
   run.own_rms = p.norm == HeadNorm::kPerHead;
   run.rotate = true;
+  run.factor = query_factor(p, br.position);
   run.weight = p.q_norm;
   if (p.norm == HeadNorm::kWholeVector) {
     run.inverse_rms = block_inverse_rms(q, static_cast<uint32_t>(width), p.eps);
@@ -283,6 +287,13 @@ __global__ void __launch_bounds__(kHeadThreads, kPer > 4                        
       rotate_pair(cos[0], sin[0], x);
     }
   }
+  if constexpr (kMore) {
+    if (query && p.temperature != 0.0f) {
+      const float factor = query_factor(p, at.row.position);
+#pragma unroll
+      for (int i = 0; i < kPer; ++i) x[i] *= factor;
+    }
+  }
   if (query) {
     const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim;
     float* captured = captured_queries(p, at.row, at.sequence, width);
@@ -399,8 +410,8 @@ Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
   const uint32_t n_stored = p.k != nullptr ? 2 * blocks_of_heads(p.kv.n_heads) : 0;
   const LaunchShape shape = {dim3(p.batch.n_rows, blocks_of_heads(p.n_heads) + n_stored),
                              dim3(kHeadThreads), 0, stream, pdl};
-  const bool more =
-      p.neighbours || p.q_bias != nullptr || p.k_bias != nullptr || p.v_bias != nullptr;
+  const bool more = p.neighbours || p.temperature != 0.0f || p.q_bias != nullptr ||
+                    p.k_bias != nullptr || p.v_bias != nullptr;
   if (p.norm == HeadNorm::kWholeVector) {
     return launch_kernel(
         "qkv", shape,

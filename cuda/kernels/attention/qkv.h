@@ -60,7 +60,10 @@ struct QkvParams {
   const float* sin = nullptr;
   uint32_t n_half = 0;      // 0 = no rotation
   bool neighbours = false;  // pairs 2j, 2j + 1
-  float* q_out = nullptr;   // [n_rows][n_heads * head_dim]; must not overlap q
+  /// Queries are multiplied by 1 + temperature ln(1 + floor(position / temperature_rows)); 0 = not.
+  float temperature = 0.0f;
+  uint32_t temperature_rows = 1;
+  float* q_out = nullptr;  // [n_rows][n_heads * head_dim]; must not overlap q
   /// Floats per captured position before this layer (QueryLayout::offset_of_layer); -1 = this
   /// layer's queries are not captured. Row i of the layer lies at
   /// queries + query_offset * query_rows + i * n_heads * head_dim.

@@ -22,6 +22,7 @@ struct QkvCase {
   bool observer;
   bool step = false;  // a row per sequence, the last has none
   bool bias = false, neighbours = false;
+  float temperature = 0.0f;
 };
 
 void norm_reference(double* x, uint32_t n, const float* w, double eps) {
@@ -146,6 +147,8 @@ void check_case(const QkvCase& c) {
   p.kv_stride = kv_dim;
   if (c.bias) p.q_bias = dbq.p, p.k_bias = dbk.p, p.v_bias = dbv.p;
   p.neighbours = c.neighbours;
+  p.temperature = c.temperature;
+  p.temperature_rows = 64;
   p.norm = c.norm;
   p.q_norm = dwq.p;
   p.k_norm = dwk.p;
@@ -189,6 +192,8 @@ void check_case(const QkvCase& c) {
                       s.position + r, 1e-6);
       heads_reference(wk_row.data(), c.n_kv, c, c.norm, wk.data(), inv_freq.data(), s.position + r,
                       1e-6);
+      const double steps = std::floor(static_cast<double>(s.position + r) / 64);
+      for (double& x : wq_row) x *= 1 + static_cast<double>(c.temperature) * std::log(1 + steps);
       if (c.v_norm) {
         for (uint32_t h = 0; h < c.n_kv; ++h) {
           norm_reference(wv_row.data() + h * c.dim, c.dim, nullptr, 1e-6);
@@ -423,6 +428,13 @@ void check_qkvs() {
       {9, 3, 256, 256, kQ, kQ, HeadNorm::kPerHead, true, false, false, 48, 112, true, 0, false});
   check_qkv(
       {4, 2, 80, 80, kQ, kF, HeadNorm::kPerHead, true, false, false, 48, 64, false, 0, false});
+  // Queries that grow with their position, in both ways.
+  check_qkv({8, 2, 128, 128, kB, kQ, HeadNorm::kNone, false, false, false, 0, 0, false, 16, false,
+             true, false, true, 0.1f});
+  check_qkv({6, 2, 64, 64, kF, kF, HeadNorm::kNone, false, false, false, 48, 112, true, 0, false,
+             false, true, false, 0.5f});
+  check_qkv({4, 2, 80, 80, kQ, kB, HeadNorm::kNone, false, false, false, 0, 0, false, 8, false,
+             false, false, true, 0.1f});
   check_qkv({4, 2, 80, 0, kQ, kB, HeadNorm::kNone, false, false, false, 0, 0, false, 0, false});
   check_qkv({3, 1, 96, 96, kF, kF, HeadNorm::kNone, false, false, false, 0, 0, false, 0, false});
 }

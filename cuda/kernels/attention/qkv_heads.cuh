@@ -48,6 +48,12 @@ __device__ __forceinline__ void norm_head(float* x, uint32_t dim, const float* w
   __syncwarp();
 }
 
+/// What the queries of a position are multiplied by.
+__device__ __forceinline__ float query_factor(const QkvParams& p, uint64_t position) {
+  if (p.temperature == 0.0f) return 1.0f;
+  return fmaf(p.temperature, log1pf(static_cast<float>(position / p.temperature_rows)), 1.0f);
+}
+
 /// Pairs j, j + n_half, or 2j, 2j + 1.
 __device__ __forceinline__ void rotate_head(float* x, uint32_t n_half, bool neighbours,
                                             const float* cos, const float* sin) {

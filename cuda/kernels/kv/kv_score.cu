@@ -83,7 +83,8 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr uint32_t kMergeTerms = 8, kMergeGroups = 128;
 
-/// Maximum + log2(sum) of every term over the parts; groups of threads take parts in turn.
+/// Maximum + log2(sum) of every term over the parts and its head's sink; groups of threads take
+/// parts in turn.
 __global__ void __launch_bounds__(kMergeTerms* kMergeGroups)
     score_merge_kernel(const __grid_constant__ ScoreArgs a) {
   __shared__ float tops[kMergeGroups][kMergeTerms + 1], sums[kMergeGroups][kMergeTerms + 1];
@@ -110,8 +111,11 @@ __global__ void __launch_bounds__(kMergeTerms* kMergeGroups)
   if (group != 0 || kv >= a.kv.n_heads) return;
 #pragma unroll 8
   for (uint32_t g = 0; g < kMergeGroups; ++g) top = fmaxf(top, tops[g][column]);
+  float sink = -INFINITY;
+  if (there && a.sinks != nullptr) sink = a.sinks[kv * a.group + term / a.n_queries] * kLog2E;
+  top = fmaxf(top, sink);
   const float base = top == -INFINITY ? 0.0f : top;
-  float total = 0.0f;
+  float total = exp2f(sink - base);
 #pragma unroll 8
   for (uint32_t g = 0; g < kMergeGroups; ++g) {
     total = fmaf(sums[g][column], exp2f(tops[g][column] - base), total);
@@ -221,6 +225,7 @@ Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStrea
   a.n_terms = a.group * p.n_queries;
   a.n_queries = p.n_queries;
   a.scale = p.scale * kLog2E;
+  a.sinks = p.sinks;
   a.visible = p.visible;
   a.weight = p.weight;
   const uint64_t terms = uint64_t{p.n_heads} * p.n_queries;

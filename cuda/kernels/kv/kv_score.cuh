@@ -33,7 +33,8 @@ struct ScoreArgs {
   const uint16_t* image;  // as ImageKind says
   // scores
   uint32_t n_queries;
-  float scale;  // times log2(e)
+  float scale;         // times log2(e)
+  const float* sinks;  // ScoreParams
   const uint32_t* visible;
   const float* weight;         // of a query's terms in max; nullptr = 1
   float *part_max, *part_sum;  // [n_parts][kv heads][n_terms]

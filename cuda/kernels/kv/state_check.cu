@@ -58,11 +58,13 @@ Rows make_rows(uint32_t n_kv, uint32_t dim, KvDtype k, KvDtype v, uint32_t n_slo
 struct ScoreCase {
   uint32_t n_heads, n_kv, dim, n_slots, n_queries, ring;
   KvDtype k;
+  bool sinks = false;
 };
 
 void score_reference(const ScoreCase& c, const Rows& rows, const std::vector<float>& q,
-                     uint64_t first, const std::vector<uint32_t>& visible, float scale,
-                     std::vector<double>* sum, std::vector<double>* most) {
+                     uint64_t first, const std::vector<uint32_t>& visible,
+                     const std::vector<float>& sinks, float scale, std::vector<double>* sum,
+                     std::vector<double>* most) {
   const uint32_t group = c.n_heads / c.n_kv;
   parallel_for(c.n_kv, [&](size_t g) {
     for (uint32_t term = 0; term < group * c.n_queries; ++term) {
@@ -80,6 +82,7 @@ void score_reference(const ScoreCase& c, const Rows& rows, const std::vector<flo
         top = std::max(top, p[t] *= static_cast<double>(scale));
       }
       for (double& v : p) all += v = std::exp(v - top);
+      if (c.sinks && n != 0) all += std::exp(static_cast<double>(sinks[head]) - top);
       for (uint32_t t = 0; t < n; ++t) {
         (*sum)[g * c.n_slots + t] += p[t] / all;
         double& m = (*most)[g * c.n_slots + t];
@@ -100,7 +103,9 @@ void check_score(const ScoreCase& c) {
       visible[g * c.n_queries + i] = c.n_slots > back ? c.n_slots - back : 0;
     }
   }
-  const Buffer<float> dq(q);
+  std::vector<float> sinks = random_floats(c.n_heads, 2.0f);
+  if (c.n_heads > 2) sinks[1] = 40.0f, sinks[2] = -40.0f;
+  const Buffer<float> dq(q), dsinks(sinks);
   const Buffer<uint32_t> dv(visible);
   const uint64_t bytes = score_workspace_bytes(c.n_slots, c.n_queries, c.n_heads, c.n_kv, c.dim);
   Buffer<std::byte> workspace(bytes);
@@ -114,6 +119,7 @@ void check_score(const ScoreCase& c) {
   p.n_queries = c.n_queries;
   p.n_heads = c.n_heads;
   p.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
+  p.sinks = c.sinks ? dsinks.p : nullptr;
   p.visible = dv.p;
   p.sum = sum.p;
   p.max = most.p;
@@ -121,13 +127,14 @@ void check_score(const ScoreCase& c) {
   p.workspace_bytes = bytes;
   const std::string name = "score " + std::to_string(c.n_heads) + "/" + std::to_string(c.n_kv) +
                            "x" + std::to_string(c.dim) + " " + kv_dtype_name(c.k) + " slots " +
-                           std::to_string(c.n_slots) + " queries " + std::to_string(c.n_queries);
+                           std::to_string(c.n_slots) + " queries " + std::to_string(c.n_queries) +
+                           (c.sinks ? " sinks" : "");
   must(launch_score(this_device(), p, nullptr), name.c_str());
   p.add = true;  // as if a second layer read the rows with the same queries
   must(launch_score(this_device(), p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
   std::vector<double> want_sum(sum.n), want_max(most.n);
-  score_reference(c, rows, q, first, visible, p.scale, &want_sum, &want_max);
+  score_reference(c, rows, q, first, visible, sinks, p.scale, &want_sum, &want_max);
   for (double& v : want_sum) v *= 2;
   // Scores of a few units, each product to 2^-16: exponentials err by 1e-4 at worst.
   expect_close(name + " sum", sum.host(), want_sum, 1e-4);
@@ -260,11 +267,14 @@ void check_moves(uint32_t n_kv, uint32_t dim, KvDtype d, bool per_head) {
 void check_states() {
   if (g_extent == Extent::kLeast) {
     check_score({8, 2, 128, 100, 13, 16, kQ});
+    check_score({8, 2, 128, 100, 13, 16, kQ, true});
     check_value_norms(8, 2, 128, kB, 100, 100);
     return check_moves(2, 128, kQ, true);
   }
   for (const KvDtype d : kAllKvCodecs) {
     check_score({8, 2, 128, 1000, 13, 16, d});
+    check_score({8, 2, 128, 1000, 13, 16, d, true});
+    check_score({4, 4, 64, 10, 16, 16, d, true});
     check_score({6, 1, 256, 777, 64, 64, d});
     check_score({24, 4, 256, 3001, 64, 64, d});
     check_score({12, 3, 192, 520, 50, 64, d});

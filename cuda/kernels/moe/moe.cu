@@ -59,7 +59,7 @@ __device__ __forceinline__ uint32_t round_up(uint32_t n) {
 /// Block e: expert e.
 __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__ GroupParams p) {
   __shared__ uint32_t count[kMaxExperts];
-  __shared__ uint32_t s_first, s_tile;
+  __shared__ uint32_t s_first, s_tile, s_id;
   grid_dependents_launch();
   const uint32_t e = blockIdx.x;
   for (uint32_t i = threadIdx.x; i < p.n_experts; i += kThreads) count[i] = 0;
@@ -98,15 +98,17 @@ __global__ void __launch_bounds__(kThreads) group_kernel(const __grid_constant__
     for (uint32_t k = 0; k < 4; ++k) {
       if ((mine >> k & 1u) == 0) continue;
       const uint32_t i = begin + threadIdx.x * 4 + k;
+      s_id = static_cast<uint32_t>(p.ids[i]);  // the same for all of them
       p.slot_of[i] = static_cast<int32_t>(to);
       p.row_of[to++] = static_cast<int32_t>(i / p.n_used);
     }
   }
+  __syncthreads();
   const bool last = e + 1 == p.n_experts;
   const uint32_t empty_end = last ? p.n_slots : first + round_up(n);
   for (uint32_t i = first + n + threadIdx.x; i < empty_end; i += kThreads) p.row_of[i] = -1;
   for (uint32_t i = threadIdx.x; i < tiles; i += kThreads) {
-    p.tiles[tile + i] = {e, first + i * p.row_tile, min(p.row_tile, n - i * p.row_tile)};
+    p.tiles[tile + i] = {e, first + i * p.row_tile, min(p.row_tile, n - i * p.row_tile), s_id};
   }
   if (last && threadIdx.x == 0) *p.n_tiles = tile + tiles;
 }
@@ -210,6 +212,7 @@ Status run_product(const Run& r, GemmParams g, const DeviceMatrix* const (&w)[2]
   g.n_in = w[0]->n_in;
   g.n_image_blocks = image_blocks(g.n_in);
   g.n_experts = w[0]->n_experts;
+  const float* const bias[2] = {g.tasks[0].bias, g.tasks[1].bias};
   if (r.exact) return launch_gemm_f32(r.config, g, r.space.max_tiles, r.stream);
   bool direct = true;
   for (uint32_t t = 0; t < g.n_tasks; ++t) {
@@ -227,6 +230,7 @@ Status run_product(const Run& r, GemmParams g, const DeviceMatrix* const (&w)[2]
     for (uint32_t t = 0; t < g.n_tasks; ++t) {
       uint8_t* to = r.base + r.space.area + t * (each / g.n_tasks) * at_a_time;
       SHARPI_TRY(convert_task(*w[t], 0, w[t]->n_out, e, n, to, &g.tasks[t], r.stream));
+      g.tasks[t].bias = bias[t];
     }
     SHARPI_TRY(launch_gemm(r.config, g, r.space.row_tile, r.space.max_tiles, r.stream));
   }
@@ -274,6 +278,8 @@ Status up_product(const Run& r) {
   g.n_tasks = 2;
   g.tasks[0] = gemm_task(r.p.gate, h, r.p.gate.n_out);
   g.tasks[1] = gemm_task(r.p.up, h, r.p.gate.n_out);
+  g.tasks[0].bias = r.p.gate_bias;
+  g.tasks[1].bias = r.p.up_bias;
   g.x = r.p.x;
   g.x_stride = r.p.x_stride;
   g.norm_weight = r.p.norm_weight;
@@ -299,6 +305,7 @@ Status down_product(const Run& r) {
   g.epilogue = Epilogue::kStore;
   g.n_tasks = 1;
   g.tasks[0] = gemm_task(r.p.down, reinterpret_cast<float*>(r.base + r.space.out), r.p.down.n_out);
+  g.tasks[0].bias = r.p.down_bias;
   g.x = h;
   g.x_stride = r.p.gate.n_out;
   return run_product(r, g, {&r.p.down, nullptr});

@@ -108,14 +108,16 @@ bool neighbours_agree(const MoeStepParams& m) {
   if (b.n_tasks != 0) {
     ok = ok && has_unit_shares(b.tasks[0].w) && b.tasks[0].w.n_out == m.moe.gate.n_in &&
          b.epilogue == Epilogue::kAdd && b.tasks[0].y == m.moe.x && b.norm_weight == nullptr &&
-         b.row_scale == nullptr && b.n_rows == m.moe.n_rows && !b.force_f32 && m.moe.add;
+         b.row_scale == nullptr && b.tasks[0].bias == nullptr && b.n_rows == m.moe.n_rows &&
+         !b.force_f32 && m.moe.add;
   }
   if (a.n_tasks != 0) {
     ok = ok && a.epilogue == Epilogue::kStore && a.x == m.moe.y && a.row_scale == nullptr &&
          a.n_rows == m.moe.n_rows && !a.force_f32;
   }
   for (uint32_t t = 0; ok && t < a.n_tasks; ++t)
-    ok = has_unit_shares(a.tasks[t].w) && a.tasks[t].w.n_in == m.moe.gate.n_in;
+    ok = has_unit_shares(a.tasks[t].w) && a.tasks[t].bias == nullptr &&
+         a.tasks[t].w.n_in == m.moe.gate.n_in;
   return ok && (!m.moe.add || m.moe.x == m.moe.y);
 }
 
@@ -123,6 +125,7 @@ bool shapes_agree(const MoeStepParams& m) {
   const MoeParams& e = m.moe;
   bool ok = e.n_rows != 0 && e.n_rows <= kMaxMoeStepRows && e.n_used != 0 &&
             e.n_rows * e.n_used <= kMaxExpertsUsed && is_gated_epilogue(e.activation) &&
+            !m.router_bias && !e.gate_bias && !e.up_bias && !e.down_bias &&
             m.router.type == GgmlType::kF32 && m.router.layout == WeightLayout::kRows &&
             m.router.n_in == e.gate.n_in && e.n_used <= m.router.n_out &&
             m.router.n_out <= kMaxExperts;

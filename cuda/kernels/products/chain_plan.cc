@@ -317,7 +317,8 @@ bool chain_takes(const KernelConfig& config, const ChainLink& link, const ChainT
   const bool branch = link.branch.y != nullptr;
   bool tiles = true;
   for (uint32_t t = 0; t < m.n_tasks; ++t) {
-    tiles = tiles && has_unit_shares(m.tasks[t].w) && m.tasks[t].w.n_in == n_in;
+    tiles = tiles && has_unit_shares(m.tasks[t].w) && m.tasks[t].w.n_in == n_in &&
+            m.tasks[t].bias == nullptr;
     // Rows without gaps, whose length a panel knows.
     const uint32_t n_out = m.tasks[t].w.n_out;
     tiles = tiles && (m.n_rows == 1 || (m.tasks[t].y_stride == n_out && n_out <= kMostRowOutputs));

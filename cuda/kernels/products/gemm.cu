@@ -155,7 +155,10 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
   if (threadIdx.x < v.rows.n_rows) factor[threadIdx.x] = p.factor[v.rows.first + threadIdx.x];
   __syncthreads();
 #pragma unroll
-  for (uint32_t m = 0; m < 2; ++m) scale_rows(factor, acc[m], v.lane);
+  for (uint32_t m = 0; m < 2; ++m) {
+    scale_rows(factor, acc[m], v.lane);
+    add_bias(panel[m], v.rows.id, acc[m], v.lane);
+  }
   if (is_gated_epilogue(p.epilogue)) {
 #pragma unroll
     for (uint32_t n = 0; n < kRows / 8; ++n) {

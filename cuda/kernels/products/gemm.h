@@ -36,11 +36,13 @@ struct GemmTask {
   uint32_t first_tile;  // of the task in the launch's second grid dimension
   GgmlType type;        // kF16 in tiles: made by launch_f16_tiles
   WeightLayout layout;
+  const float* bias;  // [RowTile::id][n_out], added to a product; nullptr = none
 };
 
-/// Rows [first, first + n_rows) of the image, all of one expert.
+/// Rows [first, first + n_rows) of the image, all of one expert: the place of its matrices, and its
+/// number among the model's.
 struct RowTile {
-  uint32_t expert, first, n_rows;
+  uint32_t expert, first, n_rows, id;
 };
 
 struct GemmParams {

@@ -10,11 +10,11 @@ namespace sharpi::cuda::check {
 namespace {
 
 constexpr GgmlType kTileTypes[] = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
-                                   GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K,
-                                   GgmlType::kQ5_K, GgmlType::kQ6_K};
-constexpr GgmlType kOtherTypes[] = {GgmlType::kF32,    GgmlType::kF16,  GgmlType::kBF16,
-                                    GgmlType::kQ2_K,   GgmlType::kQ3_K, GgmlType::kIQ4_NL,
-                                    GgmlType::kIQ4_XS, GgmlType::kMXFP4};
+                                   GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kMXFP4,
+                                   GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K};
+constexpr GgmlType kOtherTypes[] = {GgmlType::kF32,   GgmlType::kF16,  GgmlType::kBF16,
+                                    GgmlType::kQ2_K,  GgmlType::kQ3_K, GgmlType::kIQ4_NL,
+                                    GgmlType::kIQ4_XS};
 constexpr auto q4 = GgmlType::kQ4_K, q5 = GgmlType::kQ5_K, q6 = GgmlType::kQ6_K,
                q8 = GgmlType::kQ8_0;
 
@@ -52,6 +52,11 @@ void check_products(Bench& b, bool quick) {
     if (quick && rows > 64) continue;
     check_case(b, {{q4, q4, q6}, 512, {512, 144, 144}, rows, Epilogue::kStore, true, true});
     check_case(b, {{q4, q8}, 256, {96, 96}, rows, Epilogue::kSwiGlu, true});
+    check_case(b, {{q8}, 672, {144}, rows, Epilogue::kAdd, false, false, false, true});
+    check_case(
+        b,
+        {{GgmlType::kBF16, q8}, 2880, {150, 48}, rows, Epilogue::kStore, true, false, false, true});
+    check_case(b, {{GgmlType::kF32}, 2880, {32}, rows, Epilogue::kStore, true, false, true, true});
     check_case(b, {{q6, q6}, 512, {80, 80}, rows, Epilogue::kGeGlu});
     check_case(b, {{GgmlType::kF32, q4}, 512, {80, 64}, rows, Epilogue::kAdd, false, true});
     check_case(b, {{GgmlType::kF32}, 520, {128}, rows, Epilogue::kStore, true, false, true});
@@ -77,7 +82,13 @@ void check_experts(Bench& b, bool quick) {
     check_moe(b, GgmlType::kQ4_0, 160, 32, 4, 1, rows, false, false, Routing::kOneExpert, odd);
     check_moe(b, q4, 256, 256, 128, 8, rows, false, true, Routing::kOneExpert, odd);
     check_moe(b, GgmlType::kBF16, 64, 32, 4, 2, rows, false, true);
-    check_moe(b, GgmlType::kMXFP4, 64, 96, 6, 2, rows, true, true, Routing::kFewExperts, odd);
+    const auto mx = GgmlType::kMXFP4;
+    check_moe(b, mx, 64, 96, 6, 2, rows, true, true, Routing::kFewExperts, odd);
+    check_moe(b, mx, 320, 160, 8, 4, rows, false, true, Routing::kRandom, odd, false, true);
+    check_moe(b, mx, 320, 96, 8, 3, rows, odd, true, Routing::kFewExperts, true, true, true);
+    check_moe(b, GgmlType::kBF16, 64, 24, 6, 2, rows, false, true, Routing::kRandom, true, true,
+              true);
+    check_moe(b, q4, 256, 256, 16, 4, rows, false, true, Routing::kRandom, odd, false, true);
   }
 }
 

@@ -219,9 +219,13 @@ __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constan
       const uint32_t o = out[0].first + o4 + k;
       if (o >= out[0].task->n_out) continue;
       float* y = out[0].task->y + row * out[0].task->y_stride + o;
-      const float v = acc[0][r][k] * factor;
+      const auto biased = [&](int m, float sum) {
+        const float* bias = out[m].task->bias;
+        return bias != nullptr ? sum + bias[uint64_t{rows.id} * out[m].task->n_out + o] : sum;
+      };
+      const float v = biased(0, acc[0][r][k] * factor);
       if constexpr (kGated) {
-        *y = gated_value(p.epilogue, v, acc[1][r][k] * factor);
+        *y = gated_value(p.epilogue, v, biased(1, acc[1][r][k] * factor));
       } else {
         *y = p.epilogue == Epilogue::kAdd ? *y + v : v;
       }
@@ -234,7 +238,7 @@ __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constan
 Status launch_gemm_f32(const KernelConfig& config, const GemmParams& params, uint32_t max_tiles,
                        cudaStream_t stream) {
   GemmParams p = params;
-  const bool gated = p.epilogue == Epilogue::kSwiGlu || p.epilogue == Epilogue::kGeGlu;
+  const bool gated = is_gated_epilogue(p.epilogue);
   uint32_t tiles = 0;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     SHARPI_TRY(check_weights("gemm_f32", p.tasks[t].type, p.tasks[t].layout));

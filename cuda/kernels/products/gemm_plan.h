@@ -31,6 +31,8 @@ SHARPI_HOST_DEVICE constexpr UnitShape unit_shape(GgmlType type) {
       return {2, 2, 4 * 352};
     case GgmlType::kQ5_1:
       return {2, 2, 4 * 384};
+    case GgmlType::kMXFP4:
+      return {2, 2, 4 * 272};
     case GgmlType::kF16:
       return {1, 3, 2048};
     default:

@@ -196,8 +196,8 @@ __device__ __forceinline__ void run_any_panel(const GemmParams& p, const BlockVi
   // Not by with_type_of(): through its function the compiler makes this kernel three times as
   // long.
   static_assert(kBranchIsWhole<GemmTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
-                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K,
-                               GgmlType::kQ6_K, GgmlType::kF16>);
+                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kMXFP4, GgmlType::kQ4_K,
+                               GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kF16>);
   switch (panel.task->type) {
     case GgmlType::kQ8_0:
       return run_panel<GgmlType::kQ8_0>(p, v, panel, n_rows, acc);
@@ -209,6 +209,8 @@ __device__ __forceinline__ void run_any_panel(const GemmParams& p, const BlockVi
       return run_panel<GgmlType::kQ5_0>(p, v, panel, n_rows, acc);
     case GgmlType::kQ5_1:
       return run_panel<GgmlType::kQ5_1>(p, v, panel, n_rows, acc);
+    case GgmlType::kMXFP4:
+      return run_panel<GgmlType::kMXFP4>(p, v, panel, n_rows, acc);
     case GgmlType::kQ4_K:
       return run_panel<GgmlType::kQ4_K>(p, v, panel, n_rows, acc);
     case GgmlType::kQ5_K:
@@ -309,6 +311,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   float acc[kGroups][4] = {};
   run_any_panel(p, v, panel, rows.n_rows, acc);
   scale_rows(factor, acc, v.lane);
+  add_bias(panel, rows.id, acc, v.lane);
   if (is_gated_epilogue(p.epilogue)) {
     const bool second = v.warp >= kWarps / 2;
     consumer_barrier();  // the stages of x are used up

@@ -90,6 +90,19 @@ __device__ __forceinline__ void unpack_block(const uint8_t* unit, const BlockSca
       a[k][2] = v.z;
       a[k][3] = v.w;
     }
+  } else if constexpr (kType == GgmlType::kMXFP4) {
+    uint32_t codes[8];
+    Tile<kType>::codes(unit, static_cast<int>(b), lane, codes);
+    const __half2 up = __float2half2_rn(0x1p14f);  // half of the integers that scales are for
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const __half2 s = __float2half2_rn(2.0f * scales.s[h][i]);
+        a[i][h] = half2_bits(__hmul2(__hmul2(as_half2(codes[4 * h + 2 * i]), up), s));
+        a[i][2 + h] = half2_bits(__hmul2(__hmul2(as_half2(codes[4 * h + 2 * i + 1]), up), s));
+      }
+    }
   } else {
     using T = Tile<kType>;
     constexpr float kOdd = T::kOddShift == 4 ? 16.0f : 1.0f;
@@ -174,7 +187,7 @@ __device__ __forceinline__ uint2 block_place(const GemmParams& p) {
 /// The rows of a block of the grid; n_rows 0: nothing to do.
 __device__ __forceinline__ RowTile find_row_tile(const GemmParams& p, uint32_t index,
                                                  uint32_t rows_per_tile) {
-  RowTile r = {0, index * rows_per_tile, 0};
+  RowTile r = {0, index * rows_per_tile, 0, 0};
   if (p.tiles == nullptr) {
     r.n_rows = min(rows_per_tile, p.n_rows - r.first);
     return r;
@@ -209,6 +222,21 @@ __device__ __forceinline__ void scale_rows(const float* factor, float (&acc)[kGr
     const float2 f = *reinterpret_cast<const float2*>(factor + 8 * n + lane % 4 * 2);
 #pragma unroll
     for (uint32_t e = 0; e < 4; ++e) acc[n][e] *= e % 2 == 0 ? f.x : f.y;
+  }
+}
+
+/// acc += the panel's biases, of the expert with number id.
+template <uint32_t kGroups>
+__device__ __forceinline__ void add_bias(const WarpPanel& w, uint32_t id, float (&acc)[kGroups][4],
+                                         uint32_t lane) {
+  if (w.task->bias == nullptr) return;
+  const uint32_t n_out = w.task->n_out, o = w.panel * kPanelRows + lane / 4;
+  const float* from = w.task->bias + uint64_t{id} * n_out;
+  const float bias[2] = {o < n_out ? from[o] : 0.0f, o + 8 < n_out ? from[o + 8] : 0.0f};
+#pragma unroll
+  for (uint32_t n = 0; n < kGroups; ++n) {
+#pragma unroll
+    for (uint32_t e = 0; e < 4; ++e) acc[n][e] += bias[e / 2];
   }
 }
 

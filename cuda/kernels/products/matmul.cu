@@ -30,7 +30,7 @@ Status check_tasks(const MatmulParams& p) {
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     const DeviceMatrix& w = p.tasks[t].w;
     if (!w || w.n_in != n_in || n_in % kColumnStep != 0 || w.n_out == 0 ||
-        !ggml_traits(w.type).computable) {
+        !ggml_traits(w.type).computable || (p.tasks[t].bias && p.row_scale)) {
       return Status::error(
           Code::kInternal,
           "task %u of a product cannot be computed: its matrix is %u x %u of type %s", t, w.n_out,
@@ -78,6 +78,7 @@ StreamTask stream_task(const MatmulTask& t) {
       s.panel_bytes - (t.w.n_in + kUnitColumns - 1) / kUnitColumns * s.unit_bytes + s.unit_bytes;
   s.type = t.w.type;
   s.layout = t.w.layout;
+  s.bias = t.bias;
   return s;
 }
 
@@ -109,6 +110,7 @@ void add_task(StreamParams* s, const MatmulTask& t) {
   StreamTask task = stream_task(t);
   task.first_group = s->n_groups;
   const bool second = is_gated_epilogue(s->epilogue) && s->n_tasks == 1;
+  s->biased = s->biased || task.bias != nullptr;
   s->tasks[s->n_tasks++] = task;
   if (!second) s->n_groups += panels_of(t.w.n_out);
 }
@@ -164,8 +166,8 @@ Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaSt
   up.norm_weight = p.norm_weight;
   up.norm_eps = p.norm_eps;
   up.n_tasks = 2;
-  up.tasks[0] = {p.gate, h, p.gate.n_out};
-  up.tasks[1] = {p.up, h, p.gate.n_out};
+  up.tasks[0] = {p.gate, h, p.gate.n_out, p.gate_bias};
+  up.tasks[1] = {p.up, h, p.gate.n_out, p.up_bias};
   up.epilogue = p.activation;
   StreamParams s = stream_params(up);
   add_task(&s, up.tasks[0]);
@@ -185,7 +187,7 @@ Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaSt
   down.x_stride = uint64_t{p.n_used} * p.down.n_in;
   down.n_rows = 1;
   down.n_tasks = 1;
-  down.tasks[0] = {p.down, p.y, p.y_stride};
+  down.tasks[0] = {p.down, p.y, p.y_stride, p.down_bias};
   down.epilogue = p.add ? Epilogue::kAdd : Epilogue::kStore;
   s = stream_params(down);
   add_task(&s, down.tasks[0]);
@@ -232,6 +234,12 @@ GemmSpace gemm_space(const KernelConfig& config, uint32_t n_rows, uint32_t n_in,
   return s;
 }
 
+/// The library's epilogues have none.
+bool has_bias(const MatmulParams& p) {
+  return std::any_of(p.tasks, p.tasks + p.n_tasks,
+                     [](const MatmulTask& t) { return t.bias != nullptr; });
+}
+
 bool has_fragments(const MatmulParams& p, uint32_t t) {
   const bool pair = !is_gated_epilogue(p.epilogue) || p.tasks[0].w.type == p.tasks[1].w.type;
   const bool tiles = is_gated_epilogue(p.epilogue) ? p.tasks[0].w.layout == WeightLayout::kTiles &&
@@ -261,6 +269,7 @@ Status run_converted(const KernelConfig& config, const MatmulParams& p, GemmPara
       SHARPI_TRY(convert_task(p.tasks[t + k].w, first, rows, 0, 1,
                               area + k * panels_of(slice) * panel, &g.tasks[k], stream));
       g.tasks[k].y += first;
+      g.tasks[k].bias = p.tasks[t + k].bias != nullptr ? p.tasks[t + k].bias + first : nullptr;
     }
     SHARPI_TRY(launch_gemm(config, g, 0, 0, stream));
   }
@@ -295,7 +304,7 @@ Status run_gemm(const KernelConfig& config, const MatmulParams& p, cudaStream_t 
   stage.image = f32 ? nullptr : base + space.image;
   stage.image_rows = space.image_rows;
   stage.factor = reinterpret_cast<float*>(base);
-  if (!f32 && use_cublas(config, p.n_rows)) {
+  if (!f32 && !has_bias(p) && use_cublas(config, p.n_rows)) {
     return run_cublas(
         {config.cublas_lt, stage, base + space.image, base + space.tiles, space.tile_bytes,
          reinterpret_cast<float*>(base + space.up), base + space.scalars, base + space.library},
@@ -318,7 +327,9 @@ Status run_gemm(const KernelConfig& config, const MatmulParams& p, cudaStream_t 
   GemmParams direct = g;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
     if (f32 || has_fragments(p, t)) {
-      direct.tasks[direct.n_tasks++] = gemm_task(p.tasks[t].w, p.tasks[t].y, p.tasks[t].y_stride);
+      GemmTask& task = direct.tasks[direct.n_tasks++];
+      task = gemm_task(p.tasks[t].w, p.tasks[t].y, p.tasks[t].y_stride);
+      task.bias = p.tasks[t].bias;
     }
   }
   if (f32) return launch_gemm_f32(config, direct, 0, stream);

@@ -32,7 +32,7 @@ constexpr uint32_t kMaxMatmulTasks = 4;
 using device::Epilogue;
 
 SHARPI_HOST_DEVICE inline bool is_gated_epilogue(Epilogue e) {
-  return e == Epilogue::kSwiGlu || e == Epilogue::kGeGlu;
+  return device::is_gated(e);
 }
 
 /// Raises the shared-memory limits of the kernels to what the profile has, so that the first launch
@@ -45,6 +45,7 @@ struct MatmulTask {
   DeviceMatrix w;
   float* y = nullptr;  // [n_rows][y_stride]
   uint64_t y_stride = 0;
+  const float* bias = nullptr;  // [w.n_out], added to W x; not with a row_scale
 };
 
 /// One launch: up to kMaxMatmulTasks matrices of equal n_in read the same rows.
@@ -78,7 +79,8 @@ Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStre
 /// The kernel that a product of n_rows rows of tile weights goes to, in words (statistics).
 const char* matmul_path(const KernelConfig& config, uint32_t n_rows);
 
-/// Routed experts: y[r] (+)= sum_j weight[r][j] * down[e](act(gate[e] x[r]) * up[e] x[r]),
+/// Routed experts: y[r] (+)= sum_j weight[r][j] * down[e](act(gate[e] x[r]) * up[e] x[r]), each
+/// product with its bias,
 /// e = ids[r][j], j ascending.
 struct MoeParams {
   const float* x = nullptr;  // [n_rows][x_stride]
@@ -93,6 +95,9 @@ struct MoeParams {
   /// negative: it is skipped. nullptr: the id is the matrix. Matrix 0 is always finite numbers.
   const int32_t* slot_of_expert = nullptr;
   const float* weights = nullptr;  // [n_rows][n_used] device
+  /// [experts of the model][outputs], by the id, whatever the matrix is: added to each product of
+  /// an expert. nullptr: none.
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
   Epilogue activation = Epilogue::kSwiGlu;
   float* y = nullptr;  // [n_rows][y_stride]
   uint64_t y_stride = 0;

@@ -15,6 +15,7 @@ struct Case {
   uint32_t n_rows;
   Epilogue epilogue = Epilogue::kStore;
   bool norm = false, scale = false, force_f32 = false;
+  bool bias = false;  // of every task
 };
 
 inline std::string describe(const KernelConfig& c, const Case& k) {
@@ -25,7 +26,8 @@ inline std::string describe(const KernelConfig& c, const Case& k) {
   }
   return s + "rows " + std::to_string(k.n_rows) + " epilogue " +
          std::to_string(static_cast<int>(k.epilogue)) + (k.norm ? " norm" : "") +
-         (k.scale ? " scale" : "") + (c.deterministic ? " deterministic" : "");
+         (k.scale ? " scale" : "") + (k.bias ? " bias" : "") +
+         (c.deterministic ? " deterministic" : "");
 }
 
 /// Rows whose results are compared: all of a few, else some at both ends and between.
@@ -56,7 +58,7 @@ inline double tolerance_of(const KernelConfig& config, const Case& k,
 }
 
 inline void check_case(Bench& b, const Case& k) {
-  const bool gated = k.epilogue == Epilogue::kSwiGlu || k.epilogue == Epilogue::kGeGlu;
+  const bool gated = is_gated_epilogue(k.epilogue);
   const uint64_t stride = k.n_in + 8;
   // Rows of very different size: the scaling must follow each.
   std::vector<float> x(k.n_rows * stride);
@@ -68,7 +70,8 @@ inline void check_case(Bench& b, const Case& k) {
   std::vector<float> norm = random_floats(k.n_in, 1.0f), scale = random_floats(k.n_rows, 1.0f);
   Buffer<float> dx(x), dnorm(norm), dscale(scale);
   std::vector<std::unique_ptr<Matrix>> w;
-  std::vector<std::unique_ptr<Buffer<float>>> y;
+  std::vector<std::unique_ptr<Buffer<float>>> y, dbias;
+  std::vector<std::vector<float>> bias;
   MatmulParams p;
   p.x = dx.p;
   p.x_stride = stride;
@@ -90,7 +93,9 @@ inline void check_case(Bench& b, const Case& k) {
     before.push_back(add ? random_floats(uint64_t{k.n_rows} * k.n_out[t], 1.0f)
                          : std::vector<float>(uint64_t{k.n_rows} * k.n_out[t], NAN));
     y.push_back(std::make_unique<Buffer<float>>(before.back()));
-    p.tasks[t] = {w[t]->m, y[t]->p, k.n_out[t]};
+    bias.push_back(k.bias ? random_floats(k.n_out[t], 1.0f) : std::vector<float>(k.n_out[t], 0.0f));
+    dbias.push_back(std::make_unique<Buffer<float>>(bias.back()));
+    p.tasks[t] = {w[t]->m, y[t]->p, k.n_out[t], k.bias ? dbias[t]->p : nullptr};
   }
   must(launch_matmul(b.config, p, nullptr), describe(b.config, k).c_str());
   must(cudaDeviceSynchronize(), describe(b.config, k).c_str());
@@ -102,9 +107,9 @@ inline void check_case(Bench& b, const Case& k) {
       const std::vector<double> row =
           norm_row(x.data() + r * stride, k.n_in, k.norm ? norm.data() : nullptr, 1e-6);
       for (uint32_t o = 0; o < k.n_out[t]; ++o) {
-        double v = w[t]->dot(0, o, row.data());
+        double v = w[t]->dot(0, o, row.data()) + bias[t][o];
         if (gated)
-          v = act(k.epilogue, v, w[1]->dot(0, o, row.data()));
+          v = act(k.epilogue, v, w[1]->dot(0, o, row.data()) + bias[1][o]);
         else if (k.scale)
           v *= scale[r];
         if (k.epilogue == Epilogue::kAdd) v += before[t][r * k.n_out[t] + o];
@@ -198,7 +203,8 @@ inline std::vector<int32_t> random_ids(uint32_t n_rows, uint32_t n_used, uint32_
 
 inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, uint32_t n_experts,
                       uint32_t n_used, uint32_t n_rows, bool fused, bool norm,
-                      Routing routing = Routing::kRandom, bool add = true, bool slots = false) {
+                      Routing routing = Routing::kRandom, bool add = true, bool slots = false,
+                      bool biased = false) {
   std::unique_ptr<Matrix> gate, up, down = std::make_unique<Matrix>(type, d_ff, n_embd, n_experts);
   gate = std::make_unique<Matrix>(type, n_embd, fused ? 2 * d_ff : d_ff, n_experts);
   if (!fused) up = std::make_unique<Matrix>(type, n_embd, d_ff, n_experts);
@@ -221,7 +227,15 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
     }
   }
   Buffer<int32_t> di(asked), dslot(slot_of);
+  // Of the model's experts, of which there may be more than matrices; biased: clamped too.
+  const uint32_t n_ids = slots ? 2 * n_experts : n_experts;
+  const std::vector<float> gate_bias = random_floats(uint64_t{n_ids} * d_ff, 1.0f),
+                           up_bias = random_floats(uint64_t{n_ids} * d_ff, 1.0f),
+                           down_bias = random_floats(uint64_t{n_ids} * n_embd, 1.0f);
+  const Buffer<float> dgb(gate_bias), dub(up_bias), ddb(down_bias);
   MoeParams p;
+  if (biased) p.gate_bias = dgb.p, p.up_bias = dub.p, p.down_bias = ddb.p;
+  p.activation = biased ? Epilogue::kSwiGluClamped : Epilogue::kSwiGlu;
   p.slot_of_expert = slots ? dslot.p : nullptr;
   p.x = dx.p;
   p.x_stride = n_embd;
@@ -243,8 +257,9 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
   const std::string name =
       std::string(b.config.exact ? "exact" : "fast") + " moe " + ggml_traits(type).name + " " +
       std::to_string(n_embd) + "x" + std::to_string(d_ff) + " rows " + std::to_string(n_rows) +
-      (fused ? " fused" : "") + (norm ? " norm" : "") + (slots ? " slots" : "") + " routing " +
-      std::to_string(static_cast<int>(routing)) + (b.config.deterministic ? " deterministic" : "");
+      (fused ? " fused" : "") + (norm ? " norm" : "") + (slots ? " slots" : "") +
+      (biased ? " biased" : "") + " routing " + std::to_string(static_cast<int>(routing)) +
+      (b.config.deterministic ? " deterministic" : "");
   must(launch_moe(b.config, p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
   const std::vector<float> got = dy.host();
@@ -258,14 +273,19 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
     for (uint32_t j = 0; j < n_used; ++j) {
       const int32_t e = ids[r * n_used + j];
       if (e < 0) continue;
+      const auto id = static_cast<uint64_t>(asked[r * n_used + j]);
       std::vector<double> h(d_ff);
       for (uint32_t i = 0; i < d_ff; ++i) {
         const double u = fused ? gate->dot(static_cast<uint64_t>(e), d_ff + i, row.data())
                                : up->dot(static_cast<uint64_t>(e), i, row.data());
-        h[i] = act(Epilogue::kSwiGlu, gate->dot(static_cast<uint64_t>(e), i, row.data()), u);
+        const double g = gate->dot(static_cast<uint64_t>(e), i, row.data());
+        const uint64_t b = id * d_ff + i;
+        h[i] =
+            biased ? act(p.activation, g + gate_bias[b], u + up_bias[b]) : act(p.activation, g, u);
       }
       for (uint32_t o = 0; o < n_embd; ++o) {
-        want[o] += weights[r * n_used + j] * down->dot(static_cast<uint64_t>(e), o, h.data());
+        const double y = down->dot(static_cast<uint64_t>(e), o, h.data());
+        want[o] += weights[r * n_used + j] * (biased ? y + down_bias[id * n_embd + o] : y);
       }
     }
     expect_close(name + " row " + std::to_string(r), {got.begin() + at, got.begin() + at + n_embd},
@@ -274,10 +294,10 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
 }
 
 constexpr GgmlType kTileTypes[] = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
-                                   GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kQ4_K,
-                                   GgmlType::kQ5_K, GgmlType::kQ6_K};
-constexpr GgmlType kOtherTypes[] = {GgmlType::kF32,    GgmlType::kF16,  GgmlType::kBF16,
-                                    GgmlType::kQ2_K,   GgmlType::kQ3_K, GgmlType::kIQ4_NL,
-                                    GgmlType::kIQ4_XS, GgmlType::kMXFP4};
+                                   GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kMXFP4,
+                                   GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K};
+constexpr GgmlType kOtherTypes[] = {GgmlType::kF32,   GgmlType::kF16,  GgmlType::kBF16,
+                                    GgmlType::kQ2_K,  GgmlType::kQ3_K, GgmlType::kIQ4_NL,
+                                    GgmlType::kIQ4_XS};
 
 }  // namespace sharpi::cuda::check

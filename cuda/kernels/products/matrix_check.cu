@@ -96,6 +96,19 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
       check_moe(b, q6, 512, 768, 16, 8, rows, true, false);
       check_moe(b, GgmlType::kQ4_0, 160, 32, 4, 1, rows, false, false);
       check_moe(b, GgmlType::kBF16, 64, 32, 4, 2, rows, false, true);
+      const auto mx = GgmlType::kMXFP4;
+      check_moe(b, mx, 320, 160, 8, 4, rows, false, true, Routing::kRandom, rows % 2 != 0);
+      check_moe(b, mx, 320, 96, 8, 3, rows, false, true, Routing::kRandom, true, false, true);
+      check_moe(b, mx, 320, 96, 8, 3, rows, rows % 2 != 0, true, Routing::kRandom, true, true,
+                true);
+      check_moe(b, GgmlType::kBF16, 64, 24, 6, 2, rows, false, true, Routing::kRandom, true, false,
+                true);
+      check_case(b, {{q8}, 672, {48}, rows, Epilogue::kAdd, false, false, false, true});
+      check_case(b, {{mx, q8}, 2880, {144, 20}, rows, Epilogue::kStore, true, false, false, true});
+      check_case(
+          b, {{mx, mx}, 2880, {48, 48}, rows, Epilogue::kSwiGluClamped, true, false, false, true});
+      check_case(b,
+                 {{GgmlType::kF32}, 2880, {32}, rows, Epilogue::kStore, true, false, true, true});
     }
   }
   b.config.exact = false;
@@ -264,6 +277,8 @@ void run_bench_streams(Bench& b) {
   b.config.exact = false;
   bench_moe(b, io, "Qwen3-Coder-30B", q4, q6, 2048, 768, 128, 8);
   bench_moe(b, io, "OLMoE", q4, q6, 2048, 1024, 64, 8);
+  bench_moe(b, io, "gpt-oss-20b", GgmlType::kMXFP4, GgmlType::kMXFP4, 2880, 2880, 32, 4);
+  bench_moe(b, io, "the same in Q4_0", GgmlType::kQ4_0, GgmlType::kQ4_0, 2880, 2880, 32, 4);
 }
 
 }  // namespace

@@ -103,9 +103,9 @@ __device__ __forceinline__ void run_panels(const StreamParams& p, const View& vi
                                            Position at, const uint8_t* part, uint32_t n_units,
                                            bool later) {
   // Not by with_type_of(), through whose function the compiler orders this kernel otherwise.
-  static_assert(
-      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
-                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
+  static_assert(kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
+                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kMXFP4, GgmlType::kQ4_K,
+                               GgmlType::kQ5_K, GgmlType::kQ6_K>);
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   while (at.left != 0) {
     switch (panels[at.v].type) {
@@ -123,6 +123,9 @@ __device__ __forceinline__ void run_panels(const StreamParams& p, const View& vi
         break;
       case GgmlType::kQ5_1:
         run_units<GgmlType::kQ5_1, kRows>(p, view, ring, at, part, n_units, later);
+        break;
+      case GgmlType::kMXFP4:
+        run_units<GgmlType::kMXFP4, kRows>(p, view, ring, at, part, n_units, later);
         break;
       case GgmlType::kQ4_K:
         run_units<GgmlType::kQ4_K, kRows>(p, view, ring, at, part, n_units, later);
@@ -162,8 +165,8 @@ __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& 
 
 /// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y held.
 template <bool kOne>
-__device__ __forceinline__ void finish(const StreamParams& p, const View& view, uint32_t n_groups,
-                                       float old) {
+__device__ __forceinline__ void finish(const StreamParams& p, const View& view,
+                                       uint32_t first_group, uint32_t n_groups, float old) {
   const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
@@ -176,6 +179,11 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view, 
       const float norm = norm_factor<kOne>(p, view, r);
       first *= norm;
       second *= norm;
+    }
+    if (p.biased) {
+      const float2 bias = biases_of(p, first_group + group, e % kPanelRows);
+      first += bias.x;
+      second += bias.y;
     }
     float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
     store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
@@ -284,7 +292,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     }
   }
   __syncthreads();
-  finish<kOne>(p, view, n_groups, old);
+  finish<kOne>(p, view, first, n_groups, old);
 }
 
 template <RowCount kRows, bool kMoe, int kBlocks>

@@ -32,6 +32,7 @@ struct StreamTask {
   uint32_t n_out;
   GgmlType type;
   WeightLayout layout;
+  const float* bias;  // MatmulTask, MoeParams
 };
 
 /// n / divisor by a multiplication, for n * divisor < 2^32.
@@ -69,6 +70,7 @@ struct StreamParams {
   StreamTask tasks[kMaxMatmulTasks];
   // Last, so that the code of one row finds the others where it had them, two at a time.
   uint32_t n_absent;  // units that the last part has fewer
+  bool biased;        // a task has a bias
 };
 
 Divider make_divider(uint32_t divisor);

@@ -166,9 +166,11 @@ __global__ void __launch_bounds__(kThreads)
       for (int w = 0; w < (first_rows ? 1 : kWarps); ++w) sq += squares[w][r];
       norm = rsqrtf(sq / static_cast<float>(p.n_in) + p.norm_eps);
     }
+    float2 bias = {};
+    if (p.biased) bias = biases_of(p, blockIdx.x, i);
     float* y = ref.task->y + output_row(p, ref, r) * ref.task->y_stride + o;
-    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, sum[0] * norm, sum[1] * norm,
-                 y);
+    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, sum[0] * norm + bias.x,
+                 sum[1] * norm + bias.y, y);
   }
 }
 
@@ -240,6 +242,7 @@ __global__ void __launch_bounds__(kThreads)
   if (p.norm_weight != nullptr) {
     sum.x *= rsqrtf(sum.y / static_cast<float>(p.n_in) + p.norm_eps);
   }
+  if (task.bias != nullptr) sum.x += task.bias[row];
   float* y = task.y + lane * task.y_stride + row;
   store_output(p, y, lane, sum.x, 0.0f, y);
 }

@@ -11,6 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __CUDACC__
+#include "cuda/kernels/products/fp4.cuh"
+#endif
 #include "cuda/kernels/products/weight_types.h"
 #include "gguf/ggml_type.h"
 
@@ -74,7 +77,7 @@ __device__ __forceinline__ float half_at(const uint8_t* p) {
 }
 #endif
 
-/// Unsigned code of element k of a block with linear codes (the types that have tiles).
+/// Code of element k of a block (the types that have tiles); unsigned and linear but for MXFP4.
 template <GgmlType kType>
 SHARPI_HD uint32_t block_code(const uint8_t* b, uint32_t k) {
   if constexpr (kType == GgmlType::kQ8_0) {
@@ -82,6 +85,8 @@ SHARPI_HD uint32_t block_code(const uint8_t* b, uint32_t k) {
   } else if constexpr (kType == GgmlType::kQ4_0 || kType == GgmlType::kQ4_1) {
     const uint8_t* q = b + (kType == GgmlType::kQ4_0 ? 2 : 4);
     return q[k % 16] >> (k / 16 * 4) & 15u;
+  } else if constexpr (kType == GgmlType::kMXFP4) {  // signed, and not linear
+    return b[1 + k % 16] >> (k / 16 * 4) & 15u;
   } else if constexpr (kType == GgmlType::kQ5_0 || kType == GgmlType::kQ5_1) {
     const uint8_t* high = b + (kType == GgmlType::kQ5_0 ? 2 : 4);
     return (high[4 + k % 16] >> (k / 16 * 4) & 15u) | (high[k / 8] >> (k % 8) & 1u) << 4;
@@ -125,15 +130,6 @@ __device__ __forceinline__ float iq4_value(uint32_t code) {
   const uint32_t word =
       code < 8 ? (code < 4 ? table[0] : table[1]) : (code < 12 ? table[2] : table[3]);
   return static_cast<float>(static_cast<int8_t>(word >> (code % 4 * 8)));
-}
-__device__ __forceinline__ float fp4_value(uint32_t code) {
-  // Twice the E2M1 values: 0 1 2 3 4 6 8 12, then the negatives.
-  const uint32_t magnitude = (code & 4u ? 0x0C080604u : 0x03020100u) >> (code % 4 * 8) & 255u;
-  const float v = static_cast<float>(magnitude);
-  return code > 8u ? -v : v;  // both zeros are +0
-}
-__device__ __forceinline__ float mxfp4_scale(uint32_t e) {
-  return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
 }
 
 /// v = elements [k, k + 8) of a row; k is a multiple of 8.

@@ -13,10 +13,15 @@ __device__ __forceinline__ uint32_t divide(uint32_t n, const Divider& d) {
   return d.divisor == 1 ? n : __umulhi(n, d.multiplier);
 }
 
-/// act(gate) * up. Both activations are gate * sigmoid(a): a = gate, or twice the inner of gelu's
-/// tanh.
+/// act(gate) * up. All activations are gate * sigmoid(a): a = gate, twice the inner of gelu's tanh,
+/// or of what is clamped 1.702 gate.
 __device__ __forceinline__ float gated_value(Epilogue e, float gate, float up) {
-  const float inner = 1.5957691216057308f * (gate + 0.044715f * gate * gate * gate);
+  float inner = 1.5957691216057308f * (gate + 0.044715f * gate * gate * gate);
+  if (e == Epilogue::kSwiGluClamped) {
+    gate = fminf(gate, 7.0f);
+    up = fminf(fmaxf(up, -7.0f), 7.0f) + 1.0f;
+    inner = 1.702f * gate;
+  }
   return __fdividef(gate, 1.0f + __expf(e == Epilogue::kSwiGlu ? -gate : -inner)) * up;
 }
 
@@ -84,6 +89,30 @@ __device__ __forceinline__ uint32_t output_row(const StreamParams& p, const Pane
                                                uint32_t r) {
   if (p.mode == StreamMode::kDense) return r;
   return p.mode == StreamMode::kExpertsUp ? blockIdx.y * p.n_used + ref.slot : blockIdx.y;
+}
+
+/// What is added to output row i of group `group`, to the gate and to the up of gated launches.
+/// Not inlined, because most models have no biases.
+static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t group, uint32_t i) {
+  const PanelRef ref = find_panel<true>(p, group, 0);
+  const uint32_t o = ref.panel * kPanelRows + i, n_out = ref.task->n_out;
+  if (p.mode == StreamMode::kExpertsDown) {
+    float sum = 0.0f;
+    for (uint32_t j = 0; j < p.n_segments; ++j) {
+      if (expert_slot(p, j) < 0) continue;
+      const auto id = static_cast<uint64_t>(p.ids[blockIdx.y * p.n_used + j]);
+      sum = fmaf(segment_weight(p, j), ref.task->bias[id * n_out + o], sum);
+    }
+    return {sum, 0.0f};
+  }
+  uint64_t at = o;
+  if (p.mode == StreamMode::kExpertsUp) {
+    const int32_t id = p.ids[blockIdx.y * p.n_used + ref.slot];
+    at += static_cast<uint64_t>(max(id, 0)) * n_out;
+  }
+  const float* second = is_gated_epilogue(p.epilogue) ? p.tasks[1].bias : nullptr;
+  return {ref.task->bias != nullptr ? ref.task->bias[at] : 0.0f,
+          second != nullptr ? second[at] : 0.0f};
 }
 
 /// The epilogue of one output; `second` is the up sum of gated launches, `row` the row of x, `old`

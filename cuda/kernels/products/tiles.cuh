@@ -6,6 +6,7 @@
 // half: two 16-bit lanes (j even, j odd), each an unsigned code in bits 0.. (j < 2) or in bits
 // kOddShift.. (j >= 2). Read as f16 they are subnormals: code * 2^-24 exactly, which tensor cores
 // multiply without loss, so unpacking is masks and shifts only.
+// Those of MXFP4 are f16 numbers (fp4.cuh): 2^-15 of the integers that scales are for.
 // value = scale * (code - kOffset) - min; with kSuper, scale and min are integers and still need
 // the super-block's d and dmin. Thread rule: device code.
 #pragma once
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 
+#include "cuda/kernels/products/fp4.cuh"
 #include "gguf/ggml_type.h"
 
 namespace sharpi::cuda {
@@ -215,6 +217,26 @@ struct Tile<GgmlType::kQ5_1> : SmallBlockTile {
   }
 };
 
+template <>
+struct Tile<GgmlType::kMXFP4> : SmallBlockTile {
+  static constexpr bool kMins = false;
+  static constexpr int kOffset = 0, kOddShift = 0;
+  static constexpr uint32_t kBlockBytes = 272;  // codes 256, scales 16
+  __device__ static void codes(const uint8_t* unit, int b, int lane, uint32_t (&a)[8]) {
+    const auto q = load_as<uint2>(unit + b * kBlockBytes + lane * 8);
+    fp4_halves(q.x, a);
+    fp4_halves(q.y, a + 4);
+  }
+  __device__ static Scales scales(const uint8_t* unit, const Meta&, int b, int lane) {
+    const uint32_t e = load_as<uint16_t>(unit + b * kBlockBytes + 256 + lane / 4 * 2);
+    const float lo = mxfp4_scale(e & 255u), hi = mxfp4_scale(e >> 8);
+    return {{{lo, lo}, {hi, hi}}, {0.0f, 0.0f}};
+  }
+  static constexpr float kFix = 0.0f;  // there is nothing to fix
+};
+/// What f16 numbers of codes are multiplied by to be the integers that scales are for.
+constexpr float kFp4Unit = 0x1p15f;
+
 /// Q4_K and Q5_K: 16 bytes per row as in the file: d, dmin, eight 6-bit scales and eight minima.
 struct SuperMinTile {
   static constexpr bool kSuper = true, kHalves = false, kMins = true;
@@ -368,7 +390,12 @@ __device__ __forceinline__ float4 tile_values(const uint32_t (&a)[8], const Scal
   float v[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    v[j] = __fmul_rn(scale, static_cast<float>(code_of<kType>(a, h, i, j) - T::kOffset));
+    if constexpr (kType == GgmlType::kMXFP4) {
+      const auto code = static_cast<uint32_t>(code_of<kType>(a, h, i, j));
+      v[j] = __fmul_rn(scale, fmaf(half_bits(code), kFp4Unit, 0.0f));  // both zeros are +0
+    } else {
+      v[j] = __fmul_rn(scale, static_cast<float>(code_of<kType>(a, h, i, j) - T::kOffset));
+    }
     if constexpr (T::kMins) v[j] = __fsub_rn(v[j], min);
   }
   return {v[0], v[1], v[2], v[3]};

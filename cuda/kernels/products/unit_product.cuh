@@ -22,6 +22,49 @@ struct Inputs {
   uint32_t x_step, sums_step;  // sixteen rows: to the lane's row of the second eight
 };
 
+/// The codes' sums, fixed for offsets and minima, to acc.
+template <GgmlType kType, RowCount kRows>
+__device__ __forceinline__ void add_fix(const uint8_t* unit, const typename Tile<kType>::Meta& meta,
+                                        int n_blocks, const Inputs& in, int lane,
+                                        const float (&sum)[kEightsOf<kRows>][4],
+                                        float (&acc)[kEightsOf<kRows>][4]) {
+  using T = Tile<kType>;
+  constexpr bool kOne = kRows == RowCount::kOne;
+  constexpr int kEights = kEightsOf<kRows>, kStride = kOne ? 2 : 1;
+  const float zero[4] = {};
+  uint32_t f[4];
+  T::fix_operand(unit, meta, n_blocks, lane, f);
+#pragma unroll
+  for (int j = 0; j < kEights; ++j) {
+    const uint8_t* sums = in.sums + (j == 0 ? 0 : in.sums_step);
+    float fix[4];
+    if constexpr (T::kHalves) {
+      const uint4 v = *reinterpret_cast<const uint4*>(sums);
+      mma_f16(fix, f, v.x, v.y, zero);
+      mma_f16(fix, f, v.z, v.w, fix);
+    } else {
+      const uint2 v = *reinterpret_cast<const uint2*>(sums);
+      mma_f16(fix, f, v.x, v.y, zero);
+    }
+    float2 inverse;
+    if constexpr (kOne) {
+      inverse.x = *in.inverse;
+    } else {
+      inverse = *reinterpret_cast<const float2*>(in.inverse + 8 * j);
+    }
+#pragma unroll
+    for (int n = 0; n < 4; n += kStride) {
+      float factor = T::kFix * kSumUnit, product = sum[j][n];
+      if constexpr (T::kSuper) {
+        factor *= T::kMins ? meta.dmin[n / 2] : meta.d[n / 2];
+        product *= meta.d[n / 2];
+      }
+      acc[j][n] =
+          fmaf(fmaf(factor, fix[n], product), n % 2 == 0 ? inverse.x : inverse.y, acc[j][n]);
+    }
+  }
+}
+
 /// acc += (16 x 32 n_blocks piece of W) * inputs, for each eight of rows. acc[0], acc[1]: row g,
 /// acc[2], acc[3]: row g + 8; columns (rows of x) 2 t and 2 t + 1. With one row only acc[0] and
 /// acc[2] count.
@@ -70,36 +113,18 @@ __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, 
     for (int b = 0; b < n_blocks; ++b) block(b);
   }
 
-  uint32_t f[4];
-  T::fix_operand(unit, meta, n_blocks, lane, f);
+  if constexpr (T::kFix == 0.0f) {
+    static_assert(kType == GgmlType::kMXFP4);
 #pragma unroll
-  for (int j = 0; j < kEights; ++j) {
-    const uint8_t* sums = in.sums + (j == 0 ? 0 : in.sums_step);
-    float fix[4];
-    if constexpr (T::kHalves) {
-      const uint4 v = *reinterpret_cast<const uint4*>(sums);
-      mma_f16(fix, f, v.x, v.y, zero);
-      mma_f16(fix, f, v.z, v.w, fix);
-    } else {
-      const uint2 v = *reinterpret_cast<const uint2*>(sums);
-      mma_f16(fix, f, v.x, v.y, zero);
-    }
-    float2 inverse;
-    if constexpr (kOne) {
-      inverse.x = *in.inverse;
-    } else {
-      inverse = *reinterpret_cast<const float2*>(in.inverse + 8 * j);
-    }
+    for (int j = 0; j < kEights; ++j) {
 #pragma unroll
-    for (int n = 0; n < 4; n += kStride) {
-      float factor = T::kFix * kSumUnit, product = sum[j][n];
-      if constexpr (T::kSuper) {
-        factor *= T::kMins ? meta.dmin[n / 2] : meta.d[n / 2];
-        product *= meta.d[n / 2];
+      for (int n = 0; n < 4; n += kStride) {
+        const float inverse = kOne ? *in.inverse : in.inverse[8 * j + n % 2];
+        acc[j][n] = fmaf(sum[j][n] * (kFp4Unit * 0x1p-24f), inverse, acc[j][n]);
       }
-      acc[j][n] =
-          fmaf(fmaf(factor, fix[n], product), n % 2 == 0 ? inverse.x : inverse.y, acc[j][n]);
     }
+  } else {
+    add_fix<kType, kRows>(unit, meta, n_blocks, in, lane, sum, acc);
   }
 }
 

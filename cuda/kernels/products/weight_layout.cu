@@ -82,8 +82,10 @@ SHARPI_HD void pack_small(const uint8_t* panel, uint64_t row_bytes, uint32_t col
     at = 320;
   }
   if (lane >= kPanelRows) return;
-  constexpr uint32_t kScaleBytes =
-      kType == GgmlType::kQ4_1 || kType == GgmlType::kQ5_1 ? 4 : 2;  // d, or d and m
+  constexpr uint32_t kScaleBytes = kType == GgmlType::kMXFP4 ? 1
+                                   : kType == GgmlType::kQ4_1 || kType == GgmlType::kQ5_1
+                                       ? 4
+                                       : 2;       // d, or d and m
   const uint32_t slot = lane % 8 * 2 + lane / 8;  // rows g and g + 8 side by side
   copy_bytes(block + at + slot * kScaleBytes,
              panel + lane * row_bytes + uint64_t{column / 32} * kShape.bytes, kScaleBytes);

@@ -38,13 +38,14 @@ constexpr bool has_fixed_product(GgmlType type) {
 }
 
 /// The types that have tiles (tiles.cuh).
-using TiledTypes = WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
-                               GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>;
+using TiledTypes =
+    WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
+                GgmlType::kMXFP4, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>;
 
 /// The types that tiles of gemm.cu have: those, and f16 (gemm_stage.cu makes such tiles of others).
-using GemmTypes =
-    WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
-                GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K, GgmlType::kF16>;
+using GemmTypes = WeightTypes<GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                              GgmlType::kQ5_1, GgmlType::kMXFP4, GgmlType::kQ4_K, GgmlType::kQ5_K,
+                              GgmlType::kQ6_K, GgmlType::kF16>;
 static_assert(TiledTypes::are_all_in<GemmTypes>() && GemmTypes::has(GgmlType::kF16) &&
               GemmTypes::kCount == TiledTypes::kCount + 1);
 
@@ -69,9 +70,9 @@ __device__ __forceinline__ void with_type_of(GgmlType type, const F& f) {
   constexpr bool kWithF16 = std::is_same_v<List, GemmTypes>;
   constexpr GgmlType kLast = kWithF16 ? GgmlType::kF16 : GgmlType::kQ6_K;
   static_assert(kWithF16 || std::is_same_v<List, TiledTypes>);
-  static_assert(
-      kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
-                     GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K>);
+  static_assert(kBranchIsWhole<TiledTypes, GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,
+                               GgmlType::kQ5_0, GgmlType::kQ5_1, GgmlType::kMXFP4, GgmlType::kQ4_K,
+                               GgmlType::kQ5_K, GgmlType::kQ6_K>);
   switch (type) {
     case GgmlType::kQ8_0:
       return f.template operator()<GgmlType::kQ8_0>();
@@ -83,6 +84,8 @@ __device__ __forceinline__ void with_type_of(GgmlType type, const F& f) {
       return f.template operator()<GgmlType::kQ5_0>();
     case GgmlType::kQ5_1:
       return f.template operator()<GgmlType::kQ5_1>();
+    case GgmlType::kMXFP4:
+      return f.template operator()<GgmlType::kMXFP4>();
     case GgmlType::kQ4_K:
       return f.template operator()<GgmlType::kQ4_K>();
     case GgmlType::kQ5_K:

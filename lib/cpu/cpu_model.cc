@@ -75,8 +75,8 @@ Status check_weights(const ModelSpec& spec, const Placement& placement) {
     if (device != DeviceIndex::kHost) return;
     for (const TensorRef& w : block_tensors(spec, block)) check(w);
     if (block.kind == BlockKind::kEmbedding) check(spec.ple_embd);
-    // Rows that another tier sends come without their norm (ExpertBlocks::norm_request()).
-    if (block.kind == BlockKind::kExperts) check(spec.layers[block.layer].expert_norm());
+    if (block.kind != BlockKind::kExperts) return;
+    for (const TensorRef& w : tensors_of_experts_host(spec.layers[block.layer])) check(w);
   });
   return status;
 }

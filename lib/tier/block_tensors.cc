@@ -93,6 +93,13 @@ std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block) 
   return out;
 }
 
+std::vector<TensorRef> tensors_of_experts_host(const LayerSpec& layer) {
+  std::vector<TensorRef> out;
+  const FfnSpec& f = layer.ffn;
+  add(&out, {&layer.expert_norm(), &f.gate_bias, &f.up_bias, &f.down_bias});
+  return out;
+}
+
 std::vector<TensorRef> mtp_tensors(const ModelSpec& spec) {
   const MtpSpec& m = spec.mtp;
   std::vector<TensorRef> out;

@@ -14,6 +14,11 @@ namespace sharpi {
 /// of which a call reads only a few rows.
 std::vector<TensorRef> block_tensors(const ModelSpec& spec, const Block& block);
 
+/// Those of a layer's FFN block that whoever computes its routed experts reads too: their norm,
+/// because rows arrive before it, and their biases, because all but their matrices stays with the
+/// router.
+std::vector<TensorRef> tensors_of_experts_host(const LayerSpec& layer);
+
 /// Those of the block for multi-token prediction and of its own ends, if it has some.
 std::vector<TensorRef> mtp_tensors(const ModelSpec& spec);
 

@@ -46,8 +46,8 @@ HostTensors::HostTensors(const ModelSpec& s, const Placement& p) {
   each_block(s, p, [&](const Block& block, DeviceIndex device) {
     if (device != DeviceIndex::kHost) return;
     add(s, block);
-    // Another tier's rows arrive before their norm, which is a tensor of that tier's block.
-    if (block.kind == BlockKind::kExperts) add(s.layers[block.layer].expert_norm(), kExperts);
+    if (block.kind != BlockKind::kExperts) return;
+    for (const TensorRef& t : tensors_of_experts_host(s.layers[block.layer])) add(t, kExperts);
   });
   // A block that drafts on another device than the embedding's is told its tokens' embeddings.
   const bool needs_table = p.mtp && !is_host(p.head) && p.head != p.embedding && !s.mtp.embd;

@@ -6,6 +6,7 @@
 
 #include "device/host_tier.h"
 #include "support/golden.h"
+#include "support/paths.h"
 
 namespace sharpi::testing {
 namespace {
@@ -86,17 +87,21 @@ TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
       {"rand-gemma-embedding",
        "gemma-embedding is an encoder, which the GPU does not compute yet"}};
   for (const auto& [name, says] : cases) {
-    const std::optional<Fixture> fixture = find_fixture(name);
-    ASSERT_TRUE(fixture) << name;
-    auto engine = InnerEngine::open(fixture->gguf_path, &host_and_device);
+    const std::string path = test::source_path(std::string("tests/fixtures/") + name + ".gguf");
+    auto engine = InnerEngine::open(path, &host_and_device);
     ASSERT_TRUE(engine.is_ok()) << engine.status().text();
-    const auto pinned = engine.value().plan(
-        [](sharpi_plan_params* p, sharpi_session_params*) { p->n_gpu_layers = 1; });
+    const auto pinned = engine.value().plan([](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->n_gpu_layers = 1;
+      s->n_ctx = 64;
+    });
     ASSERT_FALSE(pinned.is_ok()) << name;
     EXPECT_EQ(pinned.status().code(), Code::kUnsupported);
     EXPECT_NE(pinned.status().text().find(says), std::string::npos) << pinned.status().text();
     // Where nothing is asked for there, the plan goes on without the device and says why.
-    const auto plan = engine.value().plan(&whole);
+    const auto plan = engine.value().plan([](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->n_gpu_layers = -1;
+      s->n_ctx = 64;
+    });
     ASSERT_TRUE(plan.is_ok()) << plan.status().text();
     EXPECT_EQ(plan.value()->summary().n_gpu_layers, 0u);
     EXPECT_NE(plan.value()->placement_reason.find(says), std::string::npos)

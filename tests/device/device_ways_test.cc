@@ -2,6 +2,9 @@
 // All ways of the room of GPU tiers, over a device of host memory: splits, weights that stream,
 // expert slots, drafts, forks, saved sessions, compaction. Every one is near what the CPU tier
 // computes alone; and where a wait or an upload is missing it is not.
+#include <algorithm>
+#include <cmath>
+
 #include "device/host_tier.h"
 #include "engine/session_blob.h"
 
@@ -229,7 +232,9 @@ std::vector<test::ModelRecipe> device_recipes() {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Ways, ::testing::ValuesIn(device_recipes()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           return p.param.arch + "_" + std::to_string(p.index);
+                           std::string name = p.param.arch + "_" + std::to_string(p.index);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 }  // namespace

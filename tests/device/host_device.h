@@ -16,6 +16,7 @@
 
 #include "base/memory.h"
 #include "device/device.h"
+#include "device/kernels.h"
 
 namespace sharpi::testing {
 

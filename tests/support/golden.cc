@@ -144,8 +144,6 @@ const std::vector<std::string>& random_models() {
   return names;
 }
 
-namespace {
-
 const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();

@@ -269,12 +269,15 @@ TEST_P(VulkanWays, WhatIsTakenIsWhatThePlanSays) {
 std::vector<test::ModelRecipe> vulkan_recipes() {
   return {test::tiny_qwen3(),  test::tiny_gemma3(),    test::tiny_qwen3moe(),
           test::tiny_olmoe(),  test::tiny_gemma4(),    test::tiny_gemma4kv(),
-          test::tiny_qwen35(), test::tiny_qwen35moe(), test::tiny_gemma4moe()};
+          test::tiny_qwen35(), test::tiny_qwen35moe(), test::tiny_gemma4moe(),
+          test::tiny_gpt_oss()};
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanWays, ::testing::ValuesIn(vulkan_recipes()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           return p.param.arch + "_" + std::to_string(p.index);
+                           std::string name = p.param.arch + "_" + std::to_string(p.index);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
                          });
 
 }  // namespace

@@ -298,7 +298,7 @@ TEST(Launches, EveryModelIsTakenByEveryCard) {
 }
 
 TEST(Launches, ADeviceWithoutRoomIsRefusedByNameWhenPlanned) {
-  ASSERT_EQ(published_models().size(), 7u);
+  ASSERT_EQ(published_models().size(), 8u);
   const auto& spec = published_models()[4].spec;
   const Placement all = Placement::all(*spec, DeviceIndex::kHere);
   cuda::DeviceProfile little = profile_of("8.6");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The published models whose launches are planned on paper: geometry of all six architectures.
+// The published models whose launches are planned on paper: their geometry.
 // Thread rule: one thread.
 #pragma once
 
@@ -36,6 +36,7 @@ inline const std::vector<PublishedModel>& published_models() {
     add("gemma4 12B", test::real_gemma4_12b());
     add("qwen35 27B", test::real_qwen36_27b());
     add("qwen35moe 35B-A3B", test::real_qwen36_35b_a3b());
+    add("gpt-oss 20B", test::real_gpt_oss_20b());
     return made;
   }();
   return models;

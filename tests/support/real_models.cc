@@ -135,4 +135,24 @@ ModelRecipe real_qwen36_35b_a3b() {
   return r;
 }
 
+/// Rows of 2880 columns are eleven units of 256 and a quarter.
+ModelRecipe real_gpt_oss_20b() {
+  ModelRecipe r = quantised("gpt-oss");
+  r.matrix_type = r.table_type = GgmlType::kMXFP4;
+  r.n_layers = 24;
+  r.n_embd = 2880;
+  r.n_heads = 64;
+  r.n_kv_heads = 8;
+  r.head_dim = 64;
+  r.n_experts = 32;
+  r.n_used = 4;
+  r.d_expert = 2880;
+  r.window = 128;
+  r.n_vocab = 201088;
+  r.n_ctx = 131072;
+  r.rope_base = 150000.0f;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
 }  // namespace sharpi::test

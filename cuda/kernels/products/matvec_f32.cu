@@ -204,6 +204,7 @@ __global__ void __launch_bounds__(kThreads)
       kept[k] = {kept[k].x * n.x, kept[k].y * n.y, kept[k].z * n.z, kept[k].w * n.w};
     }
   }
+  const float bias = task.bias != nullptr && valid ? task.bias[row] : 0.0f;
   grid_dependency_wait();
 
 #pragma unroll
@@ -242,9 +243,8 @@ __global__ void __launch_bounds__(kThreads)
   if (p.norm_weight != nullptr) {
     sum.x *= rsqrtf(sum.y / static_cast<float>(p.n_in) + p.norm_eps);
   }
-  if (task.bias != nullptr) sum.x += task.bias[row];
   float* y = task.y + lane * task.y_stride + row;
-  store_output(p, y, lane, sum.x, 0.0f, y);
+  store_output(p, y, lane, sum.x + bias, 0.0f, y);
 }
 
 /// Plain dense products of F32 matrices that are not gated.

@@ -15,12 +15,12 @@ case $platform in
   windows-x64)
     tools/setup/python_windows.sh "$fetched"
     # Standard streams are pipes: Wine knows nothing of files that a program of Linux opened for another.
-    python() { echo | PYTHONPATH=$1 timeout 900 tools/windows/wine.sh "$fetched/python.exe" "${@:2}" 2>&1 | cat; }
+    python() { echo | PYTHONPATH=$1 timeout 1800 tools/windows/wine.sh "$fetched/python.exe" "${@:2}" 2>&1 | cat; }
     pip=''
     ;;
   linux-aarch64)
     tools/setup/python_aarch64.sh "$fetched"
-    python() { PYTHONPATH=$1 timeout 900 qemu-aarch64-static -cpu max,sve=off -L "$fetched" "$fetched/usr/bin/python3" "${@:2}" 2>&1; }
+    python() { PYTHONPATH=$1 timeout 1800 qemu-aarch64-static -cpu max,sve=off -L "$fetched" "$fetched/usr/bin/python3" "${@:2}" 2>&1; }
     pip=$fetched/pip
     ;;
   *) echo "no such platform: $platform"; exit 2 ;;

@@ -16,7 +16,6 @@ thread, where no signal comes.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 import weakref
@@ -230,5 +229,5 @@ def _at_exit() -> None:
     settle()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+_interrupt.after_fork(_after_fork)
 atexit.register(_at_exit)

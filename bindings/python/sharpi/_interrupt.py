@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import weakref
 from typing import Any, Callable, List, Optional, TypeVar
@@ -74,12 +75,18 @@ class _Helpers:
 _helpers = _Helpers()
 
 
+def after_fork(body: Callable[[], None]) -> None:
+    """Calls body in every process that this one forks. Windows has no forks."""
+    if sys.platform != "win32":
+        os.register_at_fork(after_in_child=body)
+
+
 def _after_fork() -> None:
     global _helpers
     _helpers = _Helpers()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)
 
 
 def hand_over() -> Callable[[Any], None]:
@@ -88,12 +95,21 @@ def hand_over() -> Callable[[Any], None]:
     return _helpers.jobs.put
 
 
+def _wait(lock: threading.Lock) -> None:
+    """Until the lock is given. On Windows a signal's handler runs between two waits, and ends none."""
+    if sys.platform == "win32":
+        while not lock.acquire(timeout=0.05):
+            pass
+    else:
+        lock.acquire()
+
+
 def _wait_out(job: _Job, stop: Callable[[], None]) -> None:
     """Waits until a running job is over, whatever signals come."""
     while not job.finished:
         try:
             stop()
-            job.done.acquire()
+            _wait(job.done)
         except BaseException:
             pass  # one more signal: the first one's exception goes on when the call has ended
 
@@ -113,7 +129,7 @@ def run(body: Callable[[], T], stop: Callable[[], None], stopped: Callable[[], N
     job = _Job(body)
     try:
         _helpers.put(job)
-        job.done.acquire()
+        _wait(job.done)
     except BaseException:
         if job.claim.acquire(blocking=False):
             job.finished = True

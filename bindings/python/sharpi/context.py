@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from typing import Any, Callable, List, Optional, Union
 
 from . import _abi
 from ._handles import Closing, InCallback, check_process_goes_on
+from ._interrupt import after_fork
 from ._library import call, lib, out_struct, params
 from ._values import c_string, enum_of, owned, u32
 from .errors import InvalidArgument
@@ -129,4 +129,4 @@ def _after_fork() -> None:
     _default_lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)

@@ -71,10 +71,9 @@ class Device final : public device::Device {
   /// Its name and version, or why it is not used. Of an open device.
   const std::string& library() const { return library_; }
 
-  /// Held from launch to end by calls that launch persistent kernels, whose blocks wait for each
-  /// other, or kernels that wait for the host (streams may share a queue of the device: of two
-  /// launches that wait for the host, the first in the queue might be the last that gets the host's
-  /// threads). One for all Devices of a process that are the same device.
+  /// As Device::launch_mutex() of the room says. Kernels that wait for the host need it because
+  /// streams may share one queue of the hardware: of two such launches the second would wait behind
+  /// the first, while the host's threads serve the second.
   std::mutex& launch_mutex() const override;
 
   /// Reads the properties; takes no device memory. kUnsupported: no kernel of this build runs
@@ -91,7 +90,8 @@ class Device final : public device::Device {
   /// The primary context, which the runtime uses as well. The first call makes it; it stays until
   /// the process ends, because the runtime keeps it too.
   cudaError_t context(CUcontext* out) const;
-  /// A number that the primary context has alone in this process, even behind cudaDeviceReset().
+  /// A number by which the primary context is told from all others of this process, also from one
+  /// that cudaDeviceReset() has ended.
   cudaError_t context_number(uint64_t* out) const;
   /// From now on every call says kDeviceLost.
   void mark_lost(int native) const override { lost_.store(native == 0 ? -1 : native); }
@@ -145,9 +145,10 @@ class Device final : public device::Device {
   std::atomic<int> chain_bytes_{1 << 30};
 };
 
-/// Makes a device's primary context the calling thread's current one, and puts back at the end what
-/// the host had: another device's context, one of its own making, or none. A host that captures a
-/// stream goes on with it, for calls that a capture forbids are allowed to this thread meanwhile.
+/// Makes a device's primary context the calling thread's current one. At the end the thread has
+/// again what the host had set: another device's context, one of its own making, or none. If the
+/// host is capturing a stream on this thread, its capture goes on: in between, the thread may make
+/// calls that a capture forbids.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// From the names in a list of launches to the parameters of kernels: with addresses of a workspace
-// when they are launched, with addresses of nothing when it is only asked what a launch takes, by
-// the same functions. Thread rule: pure functions.
+// From the names in a list of launches to the parameters of kernels. The same functions serve
+// twice: with the addresses of a workspace when kernels are launched, and with made-up ones when
+// planning only asks what a launch would take. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/gemm_plan.h"
 #include "cuda/kernels/products/weight_layout.h"
+#include "kv/codec.h"
 
 namespace sharpi::cuda {
 namespace {

@@ -6,7 +6,8 @@
 #include <string>
 
 #include "cuda/kernels/device_profile.h"
-#include "plan/plan.h"
+#include "plan/block_placement.h"
+#include "plan/devices.h"
 
 namespace sharpi::cuda {
 

@@ -29,12 +29,11 @@
  * its caller gives the fields the caller does not know their defaults; a library older than its
  * caller refuses a non-zero tail it does not know with ::SHARPI_E_UNSUPPORTED, so that no request is
  * silently ignored. A struct_size below the first version's is ::SHARPI_E_INVALID_ARGUMENT (forgotten
- * init). Out-structs begin with struct_size too: the library writes no more than that, and 0 where it knows no
- * field (of sharpi_error, what it knows alone). A field that nothing would read is refused by name. What a
- * model or a machine may have no use for is taken and has no effect then: `n_checkpoints` and `rewind` (models
- * without recurrent, without windowed layers), `lookahead` (sessions that are not bounded), `stream_rows` and
- * rates (plans without a GPU). What is
- * effective can be read back.
+ * init). Out-structs begin with struct_size too: the library writes no more than that, and 0 where it knows
+ * no field (of sharpi_error, what it knows alone). A field that nothing would read is refused by name.
+ * Fields that only some models or machines have a use for are accepted and have no effect elsewhere:
+ * `n_checkpoints` and `rewind` (models without recurrent, without windowed layers), `lookahead` (sessions
+ * that are not bounded), `stream_rows` and rates (plans without a GPU). What is effective can be read back.
  *
  * **Threads.** An argument that points to `const` may be used by several calls at once. A non-const
  * object argument means one call at a time for that object (a second one gets ::SHARPI_E_BUSY).
@@ -194,8 +193,9 @@ SHARPI_API const char *sharpi_tier_name(sharpi_tier tier) SHARPI_NOEXCEPT;
  *  computes it must not compute itself: calls that do get ::SHARPI_E_BUSY.
  *  @return 0 to go on, non-zero to cancel. */
 typedef int32_t (*sharpi_progress_fn)(void *user_data, uint32_t phase, uint64_t done, uint64_t total);
-#define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready; what is loaded one after another
-                                                    (copies, a tier, a draft model) is counted anew. */
+#define SHARPI_PHASE_LOAD    1u                /**< Bytes of weights made ready. Copies, each device's share
+                                                    and a draft model are loaded one after the other,
+                                                    and each is counted from 0. */
 #define SHARPI_PHASE_PREFILL 2u                /**< Tokens read. */
 #define SHARPI_PHASE_COMPACT 3u                /**< Layers scored. */
 #define SHARPI_PHASE_EMBED   4u                /**< Tokens of texts read. */
@@ -275,7 +275,8 @@ typedef struct sharpi_device {
   char isa[32];                                /**< "avx512", "sm_90", ... */
   double link_bandwidth;                       /**< Measured bytes/s from pinned host memory to a GPU; 0
                                                     unless asked for. */
-  uint64_t held_bytes;                         /**< GPU memory that this context took by its rows. */
+  uint64_t held_bytes;                         /**< GPU memory that this context has taken, all of it listed
+                                                    in plans. */
   uint64_t other_bytes;                        /**< GPU memory in use besides: what the driver took for
                                                     itself (not planned), and other processes. */
   char id[64];                                 /**< The same device in every process and after a restart:
@@ -369,17 +370,18 @@ typedef uint32_t sharpi_policy;
 
 typedef struct sharpi_session_params {
   uint32_t struct_size;
-  uint32_t n_ctx;                              /**< Tokens; default UNSET = the largest that fits the
-                                                    budgets; without a host_budget sessions take no more
-                                                    of the host's memory than the weights do, or than
-                                                    4096 tokens, and all but the copies of weights no
-                                                    more than half of what those leave free there. At
-                                                    least 512 tokens, or all that the model has, else
-                                                    DOES_NOT_FIT. */
-  sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE): the architecture's
-                                                    own (bf16 with gated delta nets, else f32), or a
-                                                    narrower one where n_ctx is given and fits with all
-                                                    blocks on the GPU only so, or nowhere otherwise. */
+  uint32_t n_ctx;                              /**< Tokens; default UNSET = the largest context that fits the
+                                                    budgets: at least 512 tokens, or all that the model has,
+                                                    else DOES_NOT_FIT. Without a host_budget the host's memory
+                                                    has two limits more: sessions take no more of it than the
+                                                    weights do (or than 4096 tokens, if that is more), and
+                                                    everything but copies of weights takes at most half of what
+                                                    those copies leave free. */
+  sharpi_kv_dtype k_dtype;                     /**< Default AUTO (env SHARPI_KV_DTYPE): the architecture's own
+                                                    (bf16 with gated delta nets, else f32). A narrower one is
+                                                    taken only where n_ctx is given, and then if all blocks fit
+                                                    on the GPU with it and not without it, or if that context
+                                                    fits nowhere without it. */
   sharpi_kv_dtype v_dtype;                     /**< Default AUTO; the same environment variable. */
   sharpi_kv_dtype tail_k_dtype;                /**< Of layers on the CPU; default AUTO = f32 beside
                                                     attention layers on a GPU, else as k_dtype. */
@@ -389,20 +391,20 @@ typedef struct sharpi_session_params {
                                                     rows); default 64. */
   uint32_t n_checkpoints;                      /**< Recurrent checkpoints; default 0. Models without
                                                     recurrent layers have none (read it back). */
-  uint32_t kv_budget;                          /**< Bounded session: rows that a layer keeps at most,
-                                                    whatever compacts it; default 0 = off. Its KV memory
-                                                    stays the same however long it gets. It goes on past
-                                                    n_ctx by a context shift if n_ctx has room for
-                                                    kv_budget and a chunk, and for a sliding window,
-                                                    rewind, n_draft and a chunk. */
+  uint32_t kv_budget;                          /**< Bounded session: the most rows that a layer keeps, whatever
+                                                    compacts it; default 0 = off. The memory of its KV rows
+                                                    stays the same however long it gets. It goes on past n_ctx
+                                                    by a context shift if n_ctx is at least kv_budget and a
+                                                    chunk together and, in models with sliding windows, at
+                                                    least window, rewind, n_draft and a chunk together. */
   uint32_t prompt_budget;                      /**< Rows that a layer keeps at the end of every prompt
                                                     (SnapKV); default UNSET (env SHARPI_SNAPKV_BUDGET,
                                                     else off); 0 = off; or ::SHARPI_BUDGET_AUTO. */
   uint32_t capture_window;                     /**< The last queries of the session, which score its rows
                                                     in a compaction (the observation window of SnapKV);
                                                     default UNSET (with a budget env SHARPI_SNAPKV_WINDOW,
-                                                    else 64; without one 0). A probe of at most so many
-                                                    tokens takes no memory besides. */
+                                                    else 64; without one 0). A probe of no more tokens
+                                                    needs no memory besides. */
   uint32_t recency;                            /**< Rows at the end that every compaction keeps; default
                                                     UNSET (env SHARPI_SNAPKV_RECENCY, else 64, but at most
                                                     half of the budget). This field, sinks and policy are
@@ -494,10 +496,10 @@ typedef uint32_t sharpi_load_mode;
 
 /** Which of the devices that a plan may use it uses. */
 typedef uint32_t sharpi_split;
-#define SHARPI_SPLIT_FEWEST 0u                 /**< The first device that holds all that the pins leave to
-                                                    devices with the context that is asked for; only where
-                                                    none does, layers over several, each filled before
-                                                    the next one is used. */
+#define SHARPI_SPLIT_FEWEST 0u                 /**< One device, if one holds everything that is to be on a GPU,
+                                                    with the context that is asked for: the first such one of
+                                                    the list. Otherwise layers go to several, each filled
+                                                    before the next one is used. */
 #define SHARPI_SPLIT_ALL    1u                 /**< Layers over all of them, to equal shares of what each may
                                                     take. */
 #define SHARPI_SPLIT_TENSOR 2u                 /**< Every layer over all of them: UNSUPPORTED so far. */
@@ -508,13 +510,15 @@ typedef struct sharpi_device_request {
   uint32_t struct_size;
   uint32_t device;                             /**< Index as in sharpi_device_info(); default UNSET, which has
                                                     to be changed. */
-  int32_t n_layers;                            /**< Layers that it has to have, with all of them that is on a
-                                                    device; -1 = as many as fit (default). Not the host's. */
+  int32_t n_layers;                            /**< Layers that this device has to hold, together with
+                                                    whatever else of those layers is on a GPU; -1 = as many
+                                                    as fit (default). Refused for the host, which has what no
+                                                    other device has. */
   uint32_t reserved;                           /**< 0. */
-  uint64_t budget;                             /**< Bytes that all that is made of the plan may hold there;
-                                                    default SHARPI_ALL_FREE. */
-  uint64_t reserve;                            /**< Of a budget of all that is free: so many bytes stay free;
-                                                    default SHARPI_RESERVE_AUTO. */
+  uint64_t budget;                             /**< Bytes of its memory that the model and all of its sessions
+                                                    may hold together; default SHARPI_ALL_FREE. */
+  uint64_t reserve;                            /**< Where the budget is all that is free: bytes of that which
+                                                    stay free; default SHARPI_RESERVE_AUTO. */
   double rate, link_rate;                      /**< Bytes/s of its memory and of the link between it and the
                                                     host's; 0 = measured where they are needed (default).
                                                     The host has no link. */
@@ -528,21 +532,21 @@ typedef struct sharpi_plan_params {
   int32_t n_gpu_layers;                        /**< -1 = as many as fit (default), 0 = CPU only. */
   int32_t n_gpu_ffn;                           /**< FFN blocks on the GPU, of the first layers (MoE: router
                                                     and shared expert); -1 = as many as fit. */
-  int32_t n_expert_slots;                      /**< Slots on the GPU for single routed experts of layers
-                                                    whose experts are on the CPU; -1 = as many as fit. 0
-                                                    and more put the experts on the CPU, but for those
-                                                    that n_gpu_experts pins. */
+  int32_t n_expert_slots;                      /**< Slots on the GPU for single routed experts of layers whose
+                                                    experts are on the CPU; -1 = as many as fit. Any other
+                                                    number puts the experts of all layers on the CPU, except
+                                                    those that n_gpu_experts pins to the GPU. */
   sharpi_arithmetic arithmetic;                /**< Default FAST. */
   uint32_t deterministic;                      /**< 1 = results independent of chunking, threads and
                                                     batch mates, at a cost in speed. Default 0. */
-  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default UNSET = as many as
-                                                    pay and fit: 2048 or 1024 where blocks are on a GPU
-                                                    and no block, KV dtype or more than an eighth of
-                                                    context or expert slots gives way for it; otherwise,
-                                                    and for bounded sessions, 512, or fewer where n_ctx
-                                                    or memory is short. Where weights stream to the
-                                                    GPU each chunk sends them once: 2048 reads prompts
-                                                    about three times as fast there. */
+  uint32_t n_chunk;                            /**< Tokens of one prefill chunk; default UNSET. Where blocks
+                                                    are on a GPU that is 2048, or 1024, if the longer chunk
+                                                    moves no block off the GPU, narrows no KV dtype, and costs
+                                                    at most an eighth of the context or of the expert slots.
+                                                    Otherwise, and for bounded sessions, it is 512, or fewer
+                                                    where n_ctx or memory is short. Where weights stream to the
+                                                    GPU each chunk sends them once: 2048 reads prompts about
+                                                    three times as fast there. */
   uint32_t max_batch;                          /**< Sessions of one decode_batch, verify_batch or
                                                     step_batch; default 8. */
   uint32_t max_logit_rows;                     /**< Logit rows one call can leave readable, at most n_chunk; default
@@ -551,21 +555,22 @@ typedef struct sharpi_plan_params {
   uint32_t n_sessions;                         /**< Sessions of the template to price; default 1. */
   uint32_t device;                             /**< The one device besides the host that the plan may use; 0 =
                                                     none, UNSET (env SHARPI_DEVICE, else all of them). */
-  uint64_t device_budget;                      /**< Bytes of each of them; default SHARPI_ALL_FREE; more than
-                                                    there are is refused. It holds for all that is made
-                                                    of the plan: sessions beyond n_sessions get what is
-                                                    left. */
+  uint64_t device_budget;                      /**< Bytes of memory that may be taken on each of them; default
+                                                    SHARPI_ALL_FREE; more than a device has is refused. It
+                                                    holds for the model and all of its sessions together:
+                                                    sessions beyond n_sessions get what is left. */
   uint64_t host_budget;                        /**< The same for anonymous and pinned host memory. */
   double device_rate, pcie_rate, host_rate;    /**< Bytes/s of device memory, of the link to it, and of
                                                     host memory; 0 = measured once per context, by the
                                                     first plan that does not fit the GPU whole. They
-                                                    decide which blocks leave it first: routed experts,
-                                                    FFN blocks or whole layers, by the time a token
-                                                    loses for a byte freed (in this order, unless the
-                                                    link is very slow or the host hardly slower than
-                                                    the GPU), and they give token_seconds. Equal rates,
-                                                    equal plans. From how many rows on weights stream is
-                                                    timed on the model (stream_rows). */
+                                                    decide which blocks leave it first: those that cost
+                                                    a token the least time for every byte they free.
+                                                    That is routed experts, then FFN blocks, then whole
+                                                    layers, unless the link is very slow or the host
+                                                    hardly slower than the GPU. token_seconds follows
+                                                    from them, too. Equal rates, equal plans. From how many
+                                                    rows on weights stream is timed on the model
+                                                    (stream_rows). */
   const sharpi_session_params *session;        /**< Template; null = defaults. */
   int32_t n_gpu_experts;                       /**< Layers whose routed experts are all on the GPU; -1 =
                                                     all, or none where they do not fit. */
@@ -636,7 +641,7 @@ typedef struct sharpi_plan_summary {
   uint64_t host_payload_bytes, host_held_bytes; /**< Anonymous and pinned rows. */
   uint64_t mapped_bytes;                       /**< File pages used in place (MAP). */
   uint64_t kv_payload_bytes;                   /**< KV rows of one session. */
-  uint64_t session_held_bytes;                 /**< All of one session, both tiers. */
+  uint64_t session_held_bytes;                 /**< All of one session, on all devices. */
   uint64_t fingerprint;                        /**< Of the file; checked again at load. */
   uint64_t device_peak_bytes, host_peak_bytes; /**< The most at any time: what is held, or weights and
                                                     staging while the model is loaded. */
@@ -650,11 +655,13 @@ typedef struct sharpi_plan_summary {
                                                     slots count as the host's. */
   uint64_t device_token_row_bytes, host_token_row_bytes; /**< KV rows and recurrent state, at the end of
                                                     the context. */
-  double token_seconds, full_token_seconds;    /**< What reading that takes at the rates: the weights;
-                                                    weights and rows. 0 = a rate is not known. */
-  uint64_t capture_bytes;                      /**< What the capture_window takes of a session, both tiers:
-                                                    query ring, rows for as many queries of a probe,
-                                                    scratch of scoring, tables of compaction; without one (0) what a window of 64 would take. */
+  double token_seconds, full_token_seconds;    /**< Seconds in which a token reads these bytes at the
+                                                    rates: its weights alone, and (full) with its rows.
+                                                    0 = a rate is not known. */
+  uint64_t capture_bytes;                      /**< What the capture_window takes of a session, on all
+                                                    devices: query ring, rows for as many queries of a
+                                                    probe, scratch of scoring, tables of compaction.
+                                                    Without a window, what one of 64 would take. */
   uint32_t n_devices;                          /**< Of sharpi_plan_devices(). */
   sharpi_split split;                          /**< As in the parameters. */
 } sharpi_plan_summary;
@@ -719,15 +726,16 @@ typedef struct sharpi_plan_device {
   uint32_t n_expert_slots;
   uint32_t has_embedding, has_head;            /**< 0 or 1. The MTP block is where the head is. */
   uint64_t budget, reserve;                    /**< As asked for. */
-  uint64_t payload_bytes, held_bytes;          /**< Rows in its memory; the host's without file pages. */
+  uint64_t payload_bytes, held_bytes;          /**< Sums of the plan's memory rows that are there; of the
+                                                    host without pages of the file. */
   uint64_t peak_bytes;                         /**< The most at any time. */
   uint64_t token_bytes, token_row_bytes;       /**< Weights that a decoded token reads, and KV rows and
                                                     recurrent state at the end of the context. */
   double rate, link_rate;                      /**< Used; 0 = not given, and not needed. */
   char name[128];
   char id[64];                                 /**< As in sharpi_device. */
-  char refusal[256];                           /**< Why the plan cannot use it, as it is, one sentence; empty
-                                                    = it can. */
+  char refusal[256];                           /**< Why this plan cannot use the device, one sentence;
+                                                    empty = it can. */
 } sharpi_plan_device;
 
 /** The devices of a plan. @param row_size sizeof(sharpi_plan_device) at the caller.
@@ -752,7 +760,8 @@ typedef struct sharpi_layer_info {
   uint32_t n_kv_heads, head_dim;
   sharpi_tier ffn_tier;                        /**< Of its dense FFN, or router and shared expert. */
   sharpi_tier experts_tier;                    /**< Of its routed experts; 0 = it has none. */
-  uint32_t device, ffn_device, experts_device; /**< The devices of the same; UNSET = there is none. */
+  uint32_t device, ffn_device, experts_device; /**< Devices of its mixer, FFN and experts; UNSET = it has
+                                                    none of that kind. */
 } sharpi_layer_info;
 /** Effective placement and KV dtypes of one layer. @return SHARPI_OK; INVALID_ARGUMENT (layer).
  *  @thread any. @since 1.0 */

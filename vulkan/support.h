@@ -4,7 +4,8 @@
 
 #include <string>
 
-#include "plan/plan.h"
+#include "plan/block_placement.h"
+#include "plan/devices.h"
 
 namespace sharpi::vulkan {
 

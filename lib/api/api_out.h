@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "api/api_guard.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 
 namespace sharpi::api {
 

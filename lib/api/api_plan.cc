@@ -10,6 +10,7 @@
 #include "engine/log_lines.h"
 #include "gguf/gguf_file.h"
 #include "model/model_spec.h"
+#include "plan/session_plan.h"
 
 namespace api = sharpi::api;
 using sharpi::Code;

@@ -12,7 +12,7 @@
 
 #include "base/granules.h"
 #include "base/status.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 
 namespace sharpi::device {
 

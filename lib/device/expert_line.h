@@ -17,8 +17,8 @@ struct ExpertHandover {
   T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(memory.data() + offset);
   }
-  /// Where a recorded step leaves the ids (weights) of a layer: each layer has a place of its own,
-  /// because layers that want no answer do not wait for the host to have seen them.
+  /// Where a recorded step leaves the ids (weights) of a layer. Each layer has a place of its own:
+  /// a layer whose experts are all in slots goes on before the host has read its ids.
   int32_t* layer_ids(uint32_t layer) const { return at<int32_t>(layout.ids) + place(layer); }
   float* layer_weights(uint32_t layer) const { return at<float>(layout.weights) + place(layer); }
 
@@ -28,9 +28,10 @@ struct ExpertHandover {
   }
 };
 
-/// The requests of a graph that runs: made before its launch, served after it. In its waits the
-/// copies of experts to staging go on. Calls nothing of the device while the device is alive:
-/// whoever holds the driver's locks may be waiting for this graph.
+/// The requests of a graph that runs: an object made before the graph's launch and served after it.
+/// While it waits for the next request, it copies coming experts to staging. Unless the device is
+/// lost it makes no call of the device's driver: who holds the driver's locks may be waiting for
+/// this very graph.
 class GraphLine final : public ExpertLine {
  public:
   /// The graph runs `segment` on n_rows rows on `stream`.

@@ -106,7 +106,7 @@ class Fuser {
     std::optional<RowProduct> before;
   };
   bool takes(const Experts& e, const RowProduct* after) const {
-    if (facts_.n_rows != 1 && !facts_.fuses) return false;  // no turn for blocks that wait
+    if (facts_.n_rows != 1 && !facts_.fuses) return false;  // the launch mutex is not held
     const RowProduct* before = e.before ? &*e.before : nullptr;
     return kernels_.takes({e.layer, e.to, e.add, before, after});
   }

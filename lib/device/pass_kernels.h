@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/launches.h"
-#include "plan/plan.h"
+#include "plan/shapes.h"
 
 namespace sharpi::device {
 

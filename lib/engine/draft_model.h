@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "engine/draft_pace.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 
 namespace sharpi {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/plan.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 namespace {

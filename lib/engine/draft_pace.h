@@ -74,10 +74,10 @@ class DraftPace {
   bool has_read_ = false;  // what was there before the first drafts
 };
 
-/// What a session's drafts cost in a pass over several sessions: what the pass would take if all of
-/// them had as many rows, and drafters as slow. So each session finds the number of drafts that is
-/// best for all, where one that saw only what its own rows add would take too many. A pass is taken
-/// to cost an amount that all share and one for each row, fitted to passes that were timed.
+/// What a session's drafts cost in a pass over several sessions. It is priced as if every session
+/// of the pass had as many rows and as slow a drafter: one that saw only what its own rows add
+/// would take more drafts than is good for all. The time of a pass is modelled as a constant and a
+/// part for each row, fitted to passes that were timed.
 class SharedPass {
  public:
   void took(uint32_t n_rows, double seconds);
@@ -85,8 +85,8 @@ class SharedPass {
   /// session's, behind own_seconds of its drafter.
   double price(uint32_t n_sessions, uint32_t n_rows, double seconds, uint32_t own_rows,
                double own_seconds) const;
-  /// What prices are to be multiplied with that were found in other company: without that, a step
-  /// in larger company would look as if drafts had lost its time.
+  /// By what to multiply the times of steps that were measured in passes with fewer or more other
+  /// sessions. Otherwise a step beside many sessions would look as if drafts had cost its time.
   double enter(uint32_t n_sessions);
 
  private:

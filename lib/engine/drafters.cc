@@ -9,6 +9,7 @@
 #include "engine/seconds.h"
 #include "engine/session.h"
 #include "plan/drafter_plan.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 

@@ -19,7 +19,7 @@
 #include "engine/draft_pace.h"
 #include "engine/row_memory.h"
 #include "engine/session_core.h"
-#include "plan/plan.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "plan/session_plan.h"
+
 namespace sharpi {
 
 Status RowSelector::create() {

@@ -11,6 +11,7 @@
 #include "plan/drafter_plan.h"
 #include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
+#include "plan/session_plan.h"
 #include "plan/token_checks.h"
 
 namespace sharpi {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/session_state.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 

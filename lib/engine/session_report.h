@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 #include "sharpi.h"
 
 namespace sharpi {

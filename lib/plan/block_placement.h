@@ -16,9 +16,9 @@ struct Placement {
   DeviceIndex per_layer_embedding = DeviceIndex::kHost;  // the table; the projection goes with it
   DeviceIndex head = DeviceIndex::kHost;
   std::vector<DeviceIndex> mixer, ffn, experts;  // per layer
-  /// Slots for routed experts of layers whose `experts` are on the host and whose `ffn` is not; one
-  /// pool for each device with such layers, a slot takes the largest expert. In all: what
-  /// `slots_of` says, or this many of the one device that has such layers where that is empty.
+  /// Slots for routed experts, all devices together. Each device that has the `ffn` of layers whose
+  /// `experts` are on the host has a pool of them, and a slot has room for the largest expert.
+  /// `slots_of` says how many each device has; where it is empty, one device has all.
   uint32_t n_expert_slots = 0;
   std::vector<uint32_t> slots_of;  // by device index
   bool mtp = false;  // the block for multi-token prediction is loaded, where the head is
@@ -32,12 +32,13 @@ struct Placement {
   std::vector<DeviceIndex> route() const;
   /// Router and shared expert on a device, routed experts on the host.
   bool parts_experts(const ModelSpec& spec, uint32_t layer) const;
-  /// Experts of all layers for which that holds, or of those on one device: more slots than these
-  /// serve nothing.
+  /// How many routed experts there are in layers with parts_experts(), of all devices or of one.
+  /// With a slot for each of them, further ones would stay empty.
   uint64_t n_parted_experts(const ModelSpec& spec) const;
   uint64_t n_parted_experts(const ModelSpec& spec, DeviceIndex device) const;
-  /// The same for the eyes of a device: it is kHere, the device that had this index has its own,
-  /// slots are its own, and what others ask the host for is theirs. The host sees what there is.
+  /// This placement as the tier of one device gets it, which thereby needs to know no index: the
+  /// device and kHere change numbers, slots are only its own, and routed experts that the host
+  /// computes for other devices are not seen. The host gets the placement as it is.
   Placement seen_from(DeviceIndex device) const;
 };
 

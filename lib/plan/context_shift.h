@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/plan.h"
+#include "plan/shapes.h"
 
 namespace sharpi {
 

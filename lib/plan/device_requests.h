@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 
 namespace sharpi {
 

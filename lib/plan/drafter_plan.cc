@@ -7,6 +7,7 @@
 
 #include "gguf/gguf_file.h"
 #include "plan/encoder_plan.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 namespace {

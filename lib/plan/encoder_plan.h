@@ -16,7 +16,7 @@ inline constexpr uint32_t kMaxTexts = kMaxBatch;
 
 /// kUnsupported for an encoder.
 Status check_has_sessions(const ModelSpec& spec);
-/// Refuses, by name, what of a request only sessions would read.
+/// kInvalidArgument or kUnsupported for a field of the request that only sessions would read.
 Status check_encoder_request(const ModelSpec& spec, const sharpi_plan_params& params);
 /// The session template of an encoder, of which only n_ctx counts, and the rows of a pass: at least
 /// n_ctx, since a text is read in one.

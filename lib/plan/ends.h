@@ -18,14 +18,15 @@ std::vector<Ends> usable_ends(const PlacementLadder& ladder, const Plan& plan);
 /// What a token at the end of the context costs on a placement: seconds, or bytes that it reads of
 /// the host's memory where a rate is not known.
 struct TokenCost {
-  double said = 0;  // sharpi_plan_summary's figure, in which every routed expert is read on the CPU
-  double served =
-      0;  // the same if expert slots served their share of tokens, all experts being used alike
+  /// As sharpi_plan_summary has it: as if no expert slot were ever hit.
+  double said = 0;
+  /// As if all experts were used equally often, so that slots are hit by their share of them.
+  double served = 0;
 };
 TokenCost token_cost(const Plan& plan);
 
-/// Whether the choice `ends` at that cost is to be preferred to the choice found so far, which
-/// keeps more of embedding and head on the device.
+/// Whether to prefer `ends`, at this cost, to the best choice found so far, which has more on the
+/// device.
 bool is_better(Ends ends, const TokenCost& cost, const TokenCost& found);
 
 }  // namespace sharpi

@@ -8,6 +8,7 @@
 #include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
 #include "plan/plan.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "plan/plan.h"
+#include "plan/shapes.h"
 
 namespace sharpi {
 
@@ -17,8 +17,8 @@ LayerBytes layer_bytes(const ModelSpec& spec, uint32_t layer);
 
 /// KV rows (or recurrent state) that a layer owns in a session.
 uint64_t row_bytes_held(const ModelSpec& spec, uint32_t layer, const SessionShape& session);
-/// Those that a token at the end of the context reads there, and states written; `dtype` = as what
-/// the rows are stored, null = as the session says.
+/// What of them a token at the end of the context reads, and of recurrent state also what it
+/// writes. `dtype`: how the rows are stored, null = as the session says.
 uint64_t row_bytes_read(const ModelSpec& spec, uint32_t layer, const SessionShape& session,
                         const KvDtypePair* dtype);
 

@@ -10,6 +10,7 @@
 #include "plan/mtp_plan.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
+#include "plan/session_plan.h"
 #include "plan/solver.h"
 #include "plan/token_checks.h"
 

@@ -20,16 +20,17 @@ inline constexpr uint32_t kMtpWaiting = kMaxDraft + 1;
 /// kUnsupported says why not.
 Status check_mtp(const ModelSpec& spec, const std::vector<const TierSizer*>& devices);
 
-/// The block's plan: spec, placement and shapes that the head's tier is asked for. The head that it
-/// drafts with is that of the whole plan's session, whichever session asks. Pre: check_mtp().
+/// The block's plan: spec, placement and shapes, as the head's tier is asked for them. How much of
+/// the head it drafts with is said by the plan's own session template, whatever `session` says.
+/// Pre: check_mtp().
 Plan make_mtp_plan(const Plan& whole, const SessionShape& session);
 /// A row of the block's plan as a row of the whole plan: its label names the block.
 MemoryRow mtp_row(MemoryRow row, const ModelSpec& spec);
 
 /// The most hidden rows that can wait, right after a pass of n_chunk rows has left its own.
 uint32_t mtp_queue_rows(uint32_t n_chunk);
-/// Bytes of those rows, of the rows that checkpoints keep, of the block's own row, and of the list
-/// by which a bounded session drops rows.
+/// Bytes of the queue of such rows, of a row for each checkpoint, of the block's own last row, and
+/// of the scratch list with which a bounded session drops its oldest rows.
 uint64_t mtp_queue_bytes(const ModelSpec& spec, const SessionShape& session, uint32_t n_chunk);
 
 /// The rows that a model and that a session take for the block besides its weights in host memory;

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plan/block_placement.h"
+#include "plan/devices.h"
 #include "plan/give_way.h"
-#include "plan/plan.h"
 
 namespace sharpi {
 
@@ -35,18 +36,18 @@ class PlacementLadder {
   /// split would part layers that share KV rows (names the nearest splits that would not).
   static Result<PlacementLadder> create(const ModelSpec& spec, const sharpi_plan_params& params,
                                         const DeviceAbility& device);
-  /// Puts the rungs in the order of what gives way; kUsualOrder at first.
+  /// Makes the rungs anew with kinds of blocks leaving in this order. A new ladder has kUsualOrder.
   void order_by(const GiveOrder& order);
-  /// The choices that the pins and the model leave, that with the most on the device first. A table
-  /// that is the head's too is one tensor: neither leaves without the other.
+  /// The choices that the pins and the model allow; the first has the most on the device. Where the
+  /// embedding table is the head's matrix, too, both leave together.
   std::vector<Ends> ends() const;
-  /// Makes the rungs of one of them; those of the first at first.
+  /// Makes the rungs of one of these choices. A new ladder has those of the first.
   void keep(Ends ends);
   /// Whether more than one kind of blocks may give way, the ends being one.
   bool order_matters() const;
-  /// Whether a rung has less on the device than the pins allow.
+  /// Whether a rung has less on the device than the request would allow.
   bool gives_way(size_t rung) const { return rung > 0 || ends_ != ends().front(); }
-  /// The last rung with blocks on the device; the same in every order and for all ends that may go.
+  /// The last rung with blocks on the device. Neither the order nor the choice of ends changes it.
   size_t least_rung() const;
   size_t size() const { return rungs_.size(); }
   Placement at(size_t rung, uint32_t n_expert_slots) const;

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "kv/policy.h"
 #include "plan/plan.h"
+#include "plan/session_plan.h"
 #include "plan/token_checks.h"
 
 namespace sharpi {

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "plan/drafter_plan.h"
 #include "plan/mtp_plan.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 namespace {

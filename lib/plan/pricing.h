@@ -13,13 +13,13 @@
 
 namespace sharpi {
 
-/// Writes the rows of the devices of `sizers` that the plan's placement, session and shapes lead
-/// to, and the engine's.
+/// Writes plan->rows: what each device of `sizers` takes for the plan's placement and shapes, and
+/// what the engine takes.
 void price(const std::vector<const TierSizer*>& sizers, Plan* plan);
 
 /// What a plan may take of one device's memory.
 struct MemoryLimit {
-  const TierSizer* sizer = nullptr;  // null: there is no such device, and it holds nothing
+  const TierSizer* sizer = nullptr;  // null: the machine lacks the device, so nothing is held there
   DeviceIndex index = DeviceIndex::kHost;
   uint64_t bytes = 0;
   bool is_free_memory = false;

@@ -13,6 +13,7 @@
 #include "plan/drafter_plan.h"
 #include "plan/ends.h"
 #include "plan/plan_rates.h"
+#include "plan/session_plan.h"
 #include "plan/spread.h"
 
 namespace sharpi {

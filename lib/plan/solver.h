@@ -26,14 +26,14 @@ struct SolveInputs {
 /// Placement, context, dtypes, rows and rates of a plan whose model and session are set.
 Status solve(const SolveInputs& inputs, PlacementLadder* ladder, Plan* plan);
 
-/// An automatic context of fewer tokens serves nobody: what does not hold so many is refused.
+/// The shortest automatic context. A plan that cannot hold it is refused.
 inline constexpr uint32_t kLeastContext = 512;
-/// An automatic context in host memory without a budget has these even where they take more than
-/// the weights.
+/// Without a host budget, sessions with automatic contexts take no more host memory than the
+/// weights do. A context of so many tokens is allowed all the same.
 inline constexpr uint32_t kModestContext = 4096;
 
-/// Bytes of a priced plan in the host's memory: what the sessions of the template take, the copies
-/// of weights, and all.
+/// Bytes that a priced plan takes of the host's memory: for the template's sessions, for copies of
+/// weights, and altogether.
 struct MemoryShares {
   uint64_t sessions = 0, weights = 0, all = 0;
 };

@@ -12,17 +12,16 @@
 
 namespace sharpi {
 
-/// Puts every block of plan->placement that is on some device on one of `devices`: each takes as
-/// many layers as it has to, or as fit its limit by its own sizes; what fits nowhere is the last
-/// one's. With `all`, devices are filled to equal shares of their limits. One device takes
-/// everything, whatever its limit. Leaves the plan's rows as they were.
+/// Gives every block that plan->placement has on a device to one of `devices`. Each takes as many
+/// layers as the request pins to it, else as many as fit its limit by its own sizes; what fits none
+/// goes to the last one. With `all`, every device is filled to the same share of its limit. Where
+/// there is one device it takes everything, whatever its limit. Does not price the plan again.
 void spread(const std::vector<MemoryLimit>& devices, bool all, Plan* plan);
 
-/// Shares slots for single experts out by how many experts each device may ask the host for.
+/// Divides slots among devices by how many experts of each the host computes.
 void spread_slots(uint32_t n_slots, const std::vector<MemoryLimit>& devices, Plan* plan);
 
-/// kUnsupported: a layer is on another device than the KV rows that it reads, as a list of devices
-/// pins layers.
+/// kUnsupported where the pins of a list of devices part a layer from the KV rows that it reads.
 Status check_shared_rows(const Plan& plan);
 
 }  // namespace sharpi

@@ -13,7 +13,7 @@
 
 #include "base/memory.h"
 #include "base/thread_pool.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 #include "tier/tier.h"
 
 namespace sharpi {

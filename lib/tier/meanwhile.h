@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "plan/plan.h"
+#include "plan/devices.h"
 
 namespace sharpi {
 

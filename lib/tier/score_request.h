@@ -8,7 +8,7 @@
 
 #include "kv/ledger.h"
 #include "kv/policy.h"
-#include "plan/plan.h"
+#include "plan/tier_sizer.h"
 
 namespace sharpi {
 

@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/block_placement.h"
+#include "plan/devices.h"
 #include "tier/segment_program.h"
 
 namespace sharpi {

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/block_placement.h"
+#include "plan/devices.h"
 
 namespace sharpi {
 

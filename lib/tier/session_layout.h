@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "kv/kv_store.h"
-#include "plan/plan.h"
+#include "plan/block_placement.h"
+#include "plan/shapes.h"
 
 namespace sharpi {
 

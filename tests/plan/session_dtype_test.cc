@@ -2,6 +2,7 @@
 // KV dtypes of a session beside a plan whose layers are on both tiers: what the session gives is
 // taken, what it leaves to `auto` is the plan's, for the trunk and the tail apart.
 #include "plan/paper_tier.h"
+#include "plan/session_plan.h"
 
 namespace sharpi {
 namespace {

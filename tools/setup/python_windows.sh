@@ -21,7 +21,7 @@ mkdir -p "$folder/work" "$folder/DLLs"
 python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --platform win_amd64 \
   --implementation cp --python-version "$version" --abi "cp${version/./}" -d "$folder/work" panda3d 2> "$folder/work/log" ||
   skip "the wheel of panda3d for it and Python $version could not be fetched"
-python3 -m zipfile -e "$folder"/work/panda3d-*.whl "$folder/work/unpacked"
+python3 -m zipfile -e "$folder/work"/panda3d-*.whl "$folder/work/unpacked"
 from=$folder/work/unpacked/deploy_libs
 dll=python${version/./}.dll
 [[ -e $from/$dll ]] || skip "the wheel of panda3d has no $dll"
@@ -34,7 +34,7 @@ rm -rf "$folder"/Lib/{EXTERNALLY-MANAGED,test,lib-dynload,dist-packages,site-pac
 find "$folder/Lib" -name __pycache__ -prune -exec rm -rf {} +
 python3 -m venv "$folder/work/env"
 mkdir -p "$folder/Lib/site-packages"
-cp -r "$folder"/work/env/lib/python*/site-packages/pip* "$folder/Lib/site-packages/"
+cp -r "$folder/work"/env/lib/python*/site-packages/pip* "$folder/Lib/site-packages/"
 rm -rf "$folder/work"
 # Standard streams are pipes: Wine knows nothing of files that a program of Linux opened for another.
 said=$(echo | tools/windows/wine.sh "$folder/python.exe" -c 'import ctypes, sys; print(sys.platform)' 2>&1 | cat)

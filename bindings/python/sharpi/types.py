@@ -92,8 +92,8 @@ class Phase(_Number):
     """What a progress callback tells of."""
 
     LOAD = 1
-    """Bytes of weights made ready; what is loaded one after another (copies, a tier, a draft model)
-    is counted anew."""
+    """Bytes of weights made ready. Copies, each device's share and a draft model are loaded one
+    after the other, and each is counted from 0."""
     PREFILL = 2
     """Tokens read."""
     COMPACT = 3
@@ -191,8 +191,9 @@ class Split(_Number):
     """Which of the devices that a plan may use it uses."""
 
     FEWEST = 0
-    """The first device that holds all that the pins leave to devices with the context that is asked
-    for; only where none does, layers over several, each filled before the next one is used."""
+    """One device, if one holds everything that is to be on a GPU, with the context that is asked
+    for: the first such one of the list. Otherwise layers go to several, each filled before the next
+    one is used."""
     ALL = 1
     """Layers over all of them, to equal shares of what each may take."""
     TENSOR = 2
@@ -374,7 +375,7 @@ class Device:
     link_bandwidth: float
     """Measured bytes/s from pinned host memory to a GPU; 0 unless asked for."""
     held_bytes: int
-    """GPU memory that this context took by its rows."""
+    """GPU memory that this context has taken, all of it listed in plans."""
     other_bytes: int
     """GPU memory in use besides: what the driver took for itself (not planned), and other
     processes."""
@@ -448,7 +449,7 @@ class PlanSummary:
     kv_payload_bytes: int
     """KV rows of one session."""
     session_held_bytes: int
-    """All of one session, both tiers."""
+    """All of one session, on all devices."""
     fingerprint: int
     """Of the file; checked again at load."""
     device_peak_bytes: int
@@ -479,15 +480,15 @@ class PlanSummary:
     host_token_row_bytes: int
     """KV rows and recurrent state, at the end of the context."""
     token_seconds: float
-    """What reading that takes at the rates: the weights; weights and rows. 0 = a rate is not
-    known."""
+    """Seconds in which a token reads these bytes at the rates: its weights alone, and (full) with
+    its rows. 0 = a rate is not known."""
     full_token_seconds: float
-    """What reading that takes at the rates: the weights; weights and rows. 0 = a rate is not
-    known."""
+    """Seconds in which a token reads these bytes at the rates: its weights alone, and (full) with
+    its rows. 0 = a rate is not known."""
     capture_bytes: int
-    """What the capture_window takes of a session, both tiers: query ring, rows for as many queries
-    of a probe, scratch of scoring, tables of compaction; without one (0) what a window of 64 would
-    take."""
+    """What the capture_window takes of a session, on all devices: query ring, rows for as many
+    queries of a probe, scratch of scoring, tables of compaction. Without a window, what one of 64
+    would take."""
     n_devices: int
     """Of sharpi_plan_devices()."""
     split: Split
@@ -616,9 +617,9 @@ class PlanDevice:
     reserve: int
     """As asked for."""
     payload_bytes: int
-    """Rows in its memory; the host's without file pages."""
+    """Sums of the plan's memory rows that are there; of the host without pages of the file."""
     held_bytes: int
-    """Rows in its memory; the host's without file pages."""
+    """Sums of the plan's memory rows that are there; of the host without pages of the file."""
     peak_bytes: int
     """The most at any time."""
     token_bytes: int
@@ -635,7 +636,7 @@ class PlanDevice:
     id: str
     """As in sharpi_device."""
     refusal: str
-    """Why the plan cannot use it, as it is, one sentence; empty = it can."""
+    """Why this plan cannot use the device, one sentence; empty = it can."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_plan_device) -> "PlanDevice":
@@ -687,11 +688,11 @@ class LayerInfo:
     experts_tier: Optional[Tier]
     """Of its routed experts; 0 = it has none."""
     device: int
-    """The devices of the same; UNSET = there is none."""
+    """Devices of its mixer, FFN and experts; UNSET = it has none of that kind."""
     ffn_device: int
-    """The devices of the same; UNSET = there is none."""
+    """Devices of its mixer, FFN and experts; UNSET = it has none of that kind."""
     experts_device: Optional[int]
-    """The devices of the same; UNSET = there is none."""
+    """Devices of its mixer, FFN and experts; UNSET = it has none of that kind."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_layer_info) -> "LayerInfo":
@@ -1081,14 +1082,15 @@ class SessionOptions(TypedDict, total=False):
     """Keyword arguments, as the fields of sharpi_session_params; None is the default."""
 
     n_ctx: Optional[int]
-    """Tokens; default UNSET = the largest that fits the budgets; without a host_budget sessions
-    take no more of the host's memory than the weights do, or than 4096 tokens, and all but the
-    copies of weights no more than half of what those leave free there. At least 512 tokens, or all
-    that the model has, else DOES_NOT_FIT."""
+    """Tokens; default UNSET = the largest context that fits the budgets: at least 512 tokens, or
+    all that the model has, else DOES_NOT_FIT. Without a host_budget the host's memory has two
+    limits more: sessions take no more of it than the weights do (or than 4096 tokens, if that is
+    more), and everything but copies of weights takes at most half of what those copies leave
+    free."""
     k_dtype: Union[KVType, str, None]
     """Default AUTO (env SHARPI_KV_DTYPE): the architecture's own (bf16 with gated delta nets, else
-    f32), or a narrower one where n_ctx is given and fits with all blocks on the GPU only so, or
-    nowhere otherwise."""
+    f32). A narrower one is taken only where n_ctx is given, and then if all blocks fit on the GPU
+    with it and not without it, or if that context fits nowhere without it."""
     v_dtype: Union[KVType, str, None]
     """Default AUTO; the same environment variable."""
     tail_k_dtype: Union[KVType, str, None]
@@ -1103,16 +1105,17 @@ class SessionOptions(TypedDict, total=False):
     """Recurrent checkpoints; default 0. Models without recurrent layers have none (read it
     back)."""
     kv_budget: Optional[int]
-    """Bounded session: rows that a layer keeps at most, whatever compacts it; default 0 = off. Its
-    KV memory stays the same however long it gets. It goes on past n_ctx by a context shift if n_ctx
-    has room for kv_budget and a chunk, and for a sliding window, rewind, n_draft and a chunk."""
+    """Bounded session: the most rows that a layer keeps, whatever compacts it; default 0 = off. The
+    memory of its KV rows stays the same however long it gets. It goes on past n_ctx by a context
+    shift if n_ctx is at least kv_budget and a chunk together and, in models with sliding windows,
+    at least window, rewind, n_draft and a chunk together."""
     prompt_budget: Union[int, Literal["auto"], None]
     """Rows that a layer keeps at the end of every prompt (SnapKV); default UNSET (env
     SHARPI_SNAPKV_BUDGET, else off); 0 = off; or SHARPI_BUDGET_AUTO."""
     capture_window: Optional[int]
     """The last queries of the session, which score its rows in a compaction (the observation window
     of SnapKV); default UNSET (with a budget env SHARPI_SNAPKV_WINDOW, else 64; without one 0). A
-    probe of at most so many tokens takes no memory besides."""
+    probe of no more tokens needs no memory besides."""
     recency: Optional[int]
     """Rows at the end that every compaction keeps; default UNSET (env SHARPI_SNAPKV_RECENCY, else
     64, but at most half of the budget). This field, sinks and policy are refused without kv_budget
@@ -1168,12 +1171,14 @@ class DeviceOptions(TypedDict, total=False):
     device: Union[int, str, None]
     """Index as in sharpi_device_info(); default UNSET, which has to be changed."""
     n_layers: Optional[int]
-    """Layers that it has to have, with all of them that is on a device; -1 = as many as fit
-    (default). Not the host's."""
+    """Layers that this device has to hold, together with whatever else of those layers is on a GPU;
+    -1 = as many as fit (default). Refused for the host, which has what no other device has."""
     budget: Optional[int]
-    """Bytes that all that is made of the plan may hold there; default SHARPI_ALL_FREE."""
+    """Bytes of its memory that the model and all of its sessions may hold together; default
+    SHARPI_ALL_FREE."""
     reserve: Optional[int]
-    """Of a budget of all that is free: so many bytes stay free; default SHARPI_RESERVE_AUTO."""
+    """Where the budget is all that is free: bytes of that which stay free; default
+    SHARPI_RESERVE_AUTO."""
     rate: Optional[float]
     """Bytes/s of its memory and of the link between it and the host's; 0 = measured where they are
     needed (default). The host has no link."""
@@ -1192,18 +1197,19 @@ class PlanOptions(SessionOptions, total=False):
     fit."""
     n_expert_slots: Optional[int]
     """Slots on the GPU for single routed experts of layers whose experts are on the CPU; -1 = as
-    many as fit. 0 and more put the experts on the CPU, but for those that n_gpu_experts pins."""
+    many as fit. Any other number puts the experts of all layers on the CPU, except those that
+    n_gpu_experts pins to the GPU."""
     arithmetic: Union[Arithmetic, str, None]
     """Default FAST."""
     deterministic: Optional[bool]
     """1 = results independent of chunking, threads and batch mates, at a cost in speed. Default
     0."""
     n_chunk: Optional[int]
-    """Tokens of one prefill chunk; default UNSET = as many as pay and fit: 2048 or 1024 where
-    blocks are on a GPU and no block, KV dtype or more than an eighth of context or expert slots
-    gives way for it; otherwise, and for bounded sessions, 512, or fewer where n_ctx or memory is
-    short. Where weights stream to the GPU each chunk sends them once: 2048 reads prompts about
-    three times as fast there."""
+    """Tokens of one prefill chunk; default UNSET. Where blocks are on a GPU that is 2048, or 1024,
+    if the longer chunk moves no block off the GPU, narrows no KV dtype, and costs at most an eighth
+    of the context or of the expert slots. Otherwise, and for bounded sessions, it is 512, or fewer
+    where n_ctx or memory is short. Where weights stream to the GPU each chunk sends them once: 2048
+    reads prompts about three times as fast there."""
     max_batch: Optional[int]
     """Sessions of one decode_batch, verify_batch or step_batch; default 8."""
     max_logit_rows: Optional[int]
@@ -1217,31 +1223,32 @@ class PlanOptions(SessionOptions, total=False):
     """The one device besides the host that the plan may use; 0 = none, UNSET (env SHARPI_DEVICE,
     else all of them)."""
     device_budget: Optional[int]
-    """Bytes of each of them; default SHARPI_ALL_FREE; more than there are is refused. It holds for
-    all that is made of the plan: sessions beyond n_sessions get what is left."""
+    """Bytes of memory that may be taken on each of them; default SHARPI_ALL_FREE; more than a
+    device has is refused. It holds for the model and all of its sessions together: sessions beyond
+    n_sessions get what is left."""
     host_budget: Optional[int]
     """The same for anonymous and pinned host memory."""
     device_rate: Optional[float]
     """Bytes/s of device memory, of the link to it, and of host memory; 0 = measured once per
     context, by the first plan that does not fit the GPU whole. They decide which blocks leave it
-    first: routed experts, FFN blocks or whole layers, by the time a token loses for a byte freed
-    (in this order, unless the link is very slow or the host hardly slower than the GPU), and they
-    give token_seconds. Equal rates, equal plans. From how many rows on weights stream is timed on
-    the model (stream_rows)."""
+    first: those that cost a token the least time for every byte they free. That is routed experts,
+    then FFN blocks, then whole layers, unless the link is very slow or the host hardly slower than
+    the GPU. token_seconds follows from them, too. Equal rates, equal plans. From how many rows on
+    weights stream is timed on the model (stream_rows)."""
     pcie_rate: Optional[float]
     """Bytes/s of device memory, of the link to it, and of host memory; 0 = measured once per
     context, by the first plan that does not fit the GPU whole. They decide which blocks leave it
-    first: routed experts, FFN blocks or whole layers, by the time a token loses for a byte freed
-    (in this order, unless the link is very slow or the host hardly slower than the GPU), and they
-    give token_seconds. Equal rates, equal plans. From how many rows on weights stream is timed on
-    the model (stream_rows)."""
+    first: those that cost a token the least time for every byte they free. That is routed experts,
+    then FFN blocks, then whole layers, unless the link is very slow or the host hardly slower than
+    the GPU. token_seconds follows from them, too. Equal rates, equal plans. From how many rows on
+    weights stream is timed on the model (stream_rows)."""
     host_rate: Optional[float]
     """Bytes/s of device memory, of the link to it, and of host memory; 0 = measured once per
     context, by the first plan that does not fit the GPU whole. They decide which blocks leave it
-    first: routed experts, FFN blocks or whole layers, by the time a token loses for a byte freed
-    (in this order, unless the link is very slow or the host hardly slower than the GPU), and they
-    give token_seconds. Equal rates, equal plans. From how many rows on weights stream is timed on
-    the model (stream_rows)."""
+    first: those that cost a token the least time for every byte they free. That is routed experts,
+    then FFN blocks, then whole layers, unless the link is very slow or the host hardly slower than
+    the GPU. token_seconds follows from them, too. Equal rates, equal plans. From how many rows on
+    weights stream is timed on the model (stream_rows)."""
     n_gpu_experts: Optional[int]
     """Layers whose routed experts are all on the GPU; -1 = all, or none where they do not fit."""
     gpu_ends: Optional[int]

@@ -66,7 +66,7 @@ uint64_t bf16_work_bytes(uint32_t n, uint32_t padded) {
   return c.used();
 }
 
-/// 16 vectors' elements [d0, d0 + 32), what they are rounded to or what is left over.
+/// Elements [d0, d0 + 32) of 16 vectors: rounded to bf16, or what the rounding left over.
 inline void query_rows(const float* const* vectors, uint32_t n, uint32_t d0, uint32_t dim, V::R f,
                        bool rests, __m512i* rows) {
   for (uint32_t i = 0; i < kGroup; ++i) {
@@ -128,9 +128,9 @@ inline void all_scores(const AttentionTile& a, const Buffers& b, Prefetcher& ahe
   }
 }
 
-/// Where some vectors do not see some keys, a weight of 0 must not meet an infinity or NaN of a
-/// later token. Such values leave the tile and are added to the vectors that do see them one by
-/// one.
+/// A key that a vector does not see has weight 0 for it, and 0 times an infinity or a NaN among its
+/// values would be NaN. Where that may happen, such values are taken out of the tile and added, one
+/// by one, to those vectors that do see them.
 void lift_non_finite(const AttentionTile& a, const Buffers& b) {
   const __m512i exponent = _mm512_set1_epi16(0x7F80);
   const auto lift = [&](uint32_t key, uint32_t j, uint16_t* at) {

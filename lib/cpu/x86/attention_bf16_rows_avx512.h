@@ -61,7 +61,7 @@ bool by_vectors(const TileRows& t) {
   return t.dim % kDepth == 0 && t.first % kDepth == 0;
 }
 
-/// How often a row of keys is `padded` long, and how many parts values and weights have.
+/// A row of keys has kKeyParts parts of `padded` elements, values and weights have kValueParts.
 template <bool kWide>
 constexpr uint32_t kKeyParts = kWide ? 3 : 1;
 template <bool kWide>
@@ -122,8 +122,8 @@ template <bool kWide, class Row>
   }
 }
 
-/// The slow way to a pair of keys: by f32 rows, zeros for keys outside [begin, end). Their weights
-/// are 0, and 0 times anything must be nothing.
+/// The slow way to a pair of keys, by rows in f32. Keys outside of [begin, end) become zeros: their
+/// weights are 0, and what memory has there might be an infinity or a NaN.
 template <class Row, bool kWide>
 [[gnu::noinline]] void load_odd_pair(const TileRows& t, uint32_t key, uint32_t padded, float* rows,
                                      uint32_t* out) {

@@ -76,8 +76,9 @@ template <bool kByVector, bool kWide>
 }
 
 /// Scores of a group to weights in bf16, twice 32 keys: pairs of keys for 16 vectors, or the other
-/// way round. Four sums take the weights, as rounded, in turn. Keys that nobody sees have no scores
-/// yet. Where kWide, what was left over of the weights follows them.
+/// way round. The rounded weights are added to four sums, one after the other in each. Scores of
+/// keys that no vector sees were not computed and are not read. Where kWide, the parts that
+/// rounding left over follow the weights.
 template <bool kByVector, bool kWide>
 inline void group_softmax(const AttentionTile& a, uint32_t v0, float* scores, std::byte* weights) {
   const uint32_t n = a.n_vectors - v0 < kGroup ? a.n_vectors - v0 : kGroup;

@@ -63,7 +63,8 @@ void q8_prepare_q(const float* const* vectors, uint32_t n, uint32_t dim, uint32_
       const uint32_t block = c / n_heads, v = v0 + c % n_heads;
       if (v >= n || block * kQ8Block >= dim) continue;
       const float* x = vectors[v] + block * kQ8Block;
-      // As integers magnitudes have the order of floats, and NaN is above all of them.
+      // The bits of magnitudes, compared as integers, are in the order of the floats; NaN is
+      // largest.
       uint32_t top_bits = 0;
       for (uint32_t i = 0; i < kQ8Block; ++i) {
         uint32_t bits = 0;
@@ -77,7 +78,8 @@ void q8_prepare_q(const float* const* vectors, uint32_t n, uint32_t dim, uint32_
       const float inverse = top < 1e-30f || !finite ? 0.0f : 127.0f / top;
       // A block with an infinity or a NaN gets a NaN for its scale, so every score of it is NaN.
       scales[c] = finite ? top / 127.0f * scale : __builtin_nanf("");
-      // Dword d of a block's 32 dims is row d of the first or second half of its tile.
+      // Four dims are one row of the operand: dims 4d to 4d + 3 of a block are row d of one half of
+      // the block's tile, the first half for even blocks.
       std::byte* at = q + block / 2 * kTileBytes + block % 2 * (kTileBytes / 2) + c * 4;
       for (uint32_t i = 0; i < kQ8Block; ++i) {
         const auto code = finite ? static_cast<int8_t>(__builtin_rintf(x[i] * inverse)) : int8_t{0};

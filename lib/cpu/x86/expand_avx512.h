@@ -18,8 +18,8 @@ inline void keep_in_memory(const void* p) {
   __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-/// Up to kUnits units of a row as f32 weights. All scales are decoded first: one unit's would keep
-/// its weights waiting, and with them everything behind.
+/// Up to kUnits units of a row as f32 weights. The scales of all units are decoded before any
+/// weight: decoded unit by unit, each unit's weights would wait for its scales.
 template <class Format, uint64_t kUnits>
 class RowPiece {
  public:

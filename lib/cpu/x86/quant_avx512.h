@@ -14,8 +14,8 @@
 namespace sharpi::cpu {
 namespace {  // NOLINT: internal linkage keeps AVX-512 code out of other translation units
 
-/// Lanes of 4 codes that `codes<true>` leaves multiplied by 16, which saves the shift of high
-/// nibbles.
+/// Which lanes of 4 codes `codes<true>` leaves multiplied by 16: it does not shift high nibbles
+/// down, and the scale makes up for it.
 enum class Times16 { kNone, kOdd4Lanes, kUpper8Lanes };
 
 inline uint16_t load_u16(const uint8_t* p) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the row-dot kernels of cpu/x86/matmul_avx512.cc need of a block format beyond its codes: the
-// sums of a unit in as few vectors as possible, and the scales of several units at a time. Both are
-// what a unit costs once its bytes are there.
+// sums of a unit in as few vectors as possible, and the scales of several units at a time. Once the
+// bytes of a unit are loaded, these two are most of its cost.
 // Only for kernel files compiled for AVX-512: everything here has internal linkage.
 // Thread rule: pure functions. Reads nothing outside the units.
 #pragma once

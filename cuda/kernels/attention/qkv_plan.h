@@ -13,8 +13,8 @@ constexpr uint32_t kQkvWarps = 8, kQkvThreads = kQkvWarps * 32;
 constexpr uint32_t kMostQkvBytes = 47 * 1024;
 
 /// Whether a warp can hold such heads in registers, with both elements of a pair in one lane.
-/// `half`: the number of pairs that RoPE rotates. Rows that are read in pieces of 16 bytes must also be
-/// aligned to 16.
+/// `half`: the number of pairs that RoPE rotates. Rows that are read in pieces of 16 bytes must
+/// also be aligned to 16.
 constexpr bool qkv_in_registers(uint32_t dim, uint32_t half) {
   if (dim == 64 || dim == 96) return half == 0 || half == 32;
   return (dim == 128 || dim == 256 || dim == 512) &&

@@ -29,9 +29,12 @@ void capture(uint r, uint h) {
   if (WHICH != 0 || p.query_high == 0xFFFFFFFFu) return;
   const BatchRow row = Rows(p.rows).v[r];
   const Sequence s = Sequences(p.sequences).v[row.sequence];
-  if (s.queries == 0) return;
+  // Of rows that one place of the ring is for, the last: nothing else orders them.
+  if (s.queries == 0 || row.index + s.query_rows < s.n_rows) return;
+  const uint skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
   const uint64_t offset = uint64_t(p.query_high) << 32 | p.query_low;
-  const uint i = (s.flags & kQueryRing) != 0 ? uint(row.position % s.query_rows) : row.index;
+  const uint i = (s.flags & kQueryRing) != 0 ? uint(row.position % s.query_rows)
+                                              : row.index - skip;
   F32 to = F32(s.queries + (offset * s.query_rows + uint64_t(i) * p.n_heads * p.dim) * 4);
   for (uint d = me(); d < p.dim; d += threads()) to.v[h * p.dim + d] = head[d];
 }

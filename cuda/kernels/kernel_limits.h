@@ -23,6 +23,7 @@ inline constexpr KernelLimit kKernelLimits[] = {
     {"attention_flash_kernel", 128, 0, 1},
     {"attention_flash_sm90_kernel", 256, 0, 1},
     {"attention_ring_kernel", 128, 17024, 2},
+    {"attention_specialized_sm90_kernel", 512, 0, 1},
     {"attention_step_kernel", 256, 8704, 1},
     {"chain_kernel", 640, 0, 1},
     {"chain_registers_kernel", 512, 0, 1},

@@ -57,6 +57,14 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address) {
          (uint64_t{64} << 32) | (uint64_t{1} << 62);
 }
 
+/// Where 16 rows lie whose columns are contiguous: blocks of 64 columns with the 128-byte swizzle,
+/// `block_bytes` apart, aligned to 1024. 16 rows further on: + 128.
+__device__ __forceinline__ uint64_t wgmma_columns(uint32_t shared_address, uint32_t block_bytes) {
+  return static_cast<uint64_t>((shared_address & 0x3FFFFu) >> 4) |
+         (static_cast<uint64_t>(block_bytes >> 4) << 16) | (uint64_t{64} << 32) |
+         (uint64_t{1} << 62);
+}
+
 /// d += a (64 x 16 over the warpgroup) * b (16 x 64); kDims: the 64 columns of b
 /// are contiguous.
 template <bool kDims>
@@ -155,6 +163,62 @@ __device__ __forceinline__ void wgmma_bf16_shared(float (*d)[4], uint64_t a, uin
       ", " SHARPI_SUMS_32 ", " SHARPI_SUMS_48 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
       : SHARPI_SUMS(d, 0), SHARPI_SUMS(d, 4), SHARPI_SUMS(d, 8), SHARPI_SUMS(d, 12)
       : "l"(a), "l"(b), "r"(add));
+}
+
+/// d = a (64 x 16) * b (16 x kN), both from shared memory, K-major; added to d if `add`.
+template <uint32_t kN>
+__device__ __forceinline__ void wgmma_f16_shared(float (*d)[4], uint64_t a, uint64_t b,
+                                                 uint32_t add) {
+  static_assert(kN == 64 || kN == 128);
+  if constexpr (kN == 64) {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" SHARPI_SUMS_0 ", " SHARPI_SUMS_16
+        "}, %32, %33, add, 1, 1, 0, 0;\n}\n"
+        : SHARPI_SUMS(d, 0), SHARPI_SUMS(d, 4)
+        : "l"(a), "l"(b), "r"(add));
+  } else {
+    asm volatile(
+        "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" SHARPI_SUMS_0 ", " SHARPI_SUMS_16
+        ", " SHARPI_SUMS_32 ", " SHARPI_SUMS_48 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"
+        : SHARPI_SUMS(d, 0), SHARPI_SUMS(d, 4), SHARPI_SUMS(d, 8), SHARPI_SUMS(d, 12)
+        : "l"(a), "l"(b), "r"(add));
+  }
+}
+
+/// d += a (64 x 16 over the warpgroup) * b (16 x kN), the columns of b contiguous
+/// (wgmma_columns()).
+template <uint32_t kN>
+__device__ __forceinline__ void wgmma_f16_columns(float (*d)[4], const uint32_t (&a)[4],
+                                                  uint64_t b) {
+  static_assert(kN == 64 || kN == 128 || kN == 256);
+  if constexpr (kN == 64) {
+    wgmma_64<true>(d, a, b);
+  } else if constexpr (kN == 128) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" SHARPI_SUMS_0
+                 ", " SHARPI_SUMS_16 ", " SHARPI_SUMS_32 ", " SHARPI_SUMS_48
+                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
+                 : SHARPI_SUMS(d, 0), SHARPI_SUMS(d, 4), SHARPI_SUMS(d, 8), SHARPI_SUMS(d, 12)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  } else {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" SHARPI_SUMS_0
+                 ", " SHARPI_SUMS_16 ", " SHARPI_SUMS_32 ", " SHARPI_SUMS_48 ", " SHARPI_SUMS_64
+                 ", " SHARPI_SUMS_80 ", " SHARPI_SUMS_96 ", " SHARPI_SUMS_112
+                 "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 1;\n"
+                 : SHARPI_SUMS(d, 0), SHARPI_SUMS(d, 4), SHARPI_SUMS(d, 8), SHARPI_SUMS(d, 12),
+                   SHARPI_SUMS(d, 16), SHARPI_SUMS(d, 20), SHARPI_SUMS(d, 24), SHARPI_SUMS(d, 28)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  }
+}
+
+/// Nothing that reads or writes these sums moves over this point.
+template <int kN>
+__device__ __forceinline__ void wgmma_hold(float (&d)[kN][4]) {
+#pragma unroll
+  for (int i = 0; i < kN; ++i) {
+    asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
+  }
 }
 
 #undef SHARPI_SUMS

@@ -143,10 +143,15 @@ TEST(Families, AttentionFitsEveryDevice) {
         EXPECT_NE(tiles.keys, 0u);
         expect_fits(p, "attention_flash_kernel", cuda::flash::kFlashWarps * 32, tiles.bytes);
         const cuda::flash::FlashChoice hopper = cuda::flash::choose_warpgroups(p, k, v, dim);
-        EXPECT_EQ(hopper.keys != 0, p.wgmma && dim != 80 && dim != 96);
+        EXPECT_EQ(hopper.keys != 0, p.wgmma && dim == 512);
         if (hopper.keys != 0)
           expect_fits(p, "attention_flash_sm90_kernel", cuda::flash::kWarpgroupThreads,
                       hopper.bytes);
+        const bool specialized = cuda::flash::takes_specialized(p, dim);
+        EXPECT_EQ(specialized, p.wgmma && (dim == 64 || dim == 128 || dim == 256));
+        if (specialized)
+          expect_fits(p, "attention_specialized_sm90_kernel", cuda::flash::kSpecializedThreads,
+                      cuda::flash::specialized_bytes(dim));
         if (!cuda::step_takes(k, v, dim)) return;
         const uint32_t room = cuda::step_room(p);
         EXPECT_NE(room, 0u);

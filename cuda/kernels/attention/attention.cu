@@ -42,11 +42,12 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
-enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups };
+enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups, kSpecialized };
 
 Kernel choose(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
   if (config.exact || config.deterministic) return Kernel::kF32;
   if (few_rows) return Kernel::kRing;
+  if (have_attention_specialized_sm90(config, kv)) return Kernel::kSpecialized;
   if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
@@ -118,6 +119,7 @@ Status prepare_attention(const KernelConfig& config) {
   SHARPI_TRY(prepare_attention_ring(config));
   SHARPI_TRY(prepare_attention_step(config));
   SHARPI_TRY(prepare_attention_flash(config));
+  SHARPI_TRY(prepare_attention_specialized_sm90(config));
   return prepare_attention_flash_sm90(config);
 }
 
@@ -136,6 +138,8 @@ Status launch_stored(const KernelConfig& config, const AttentionParams& p, cudaS
       if (!takes_step(config, p)) return launch_attention_ring(config, a, stream);
       return is_step(p) ? launch_attention_step(config, a, stream)
                         : launch_attention_step_rows(config, a, stream);
+    case Kernel::kSpecialized:
+      return launch_attention_specialized_sm90(config, a, stream);
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);
     case Kernel::kFlash:
@@ -162,6 +166,8 @@ const char* attention_path(const KernelConfig& config, const KvLayer& kv, bool f
   switch (choose(config, kv, few_rows)) {
     case Kernel::kRing:
       return attention_step_fits(config, kv) ? "split, few instructions" : "split, rings";
+    case Kernel::kSpecialized:
+      return "flash, specialised warpgroups";
     case Kernel::kWarpgroups:
       return "flash, warpgroup tensor cores";
     case Kernel::kFlash:

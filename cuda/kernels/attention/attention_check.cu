@@ -401,7 +401,7 @@ int main(int argc, char** argv) {
     check_selections(g_extent != Extent::kAll);
   }
   if (g_passed + g_failed != 0) std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
-  for (int i = 1; i <= 10; ++i) {
+  for (int i = 1; i <= 11; ++i) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
   if (wants("rows")) bench_qkvs(config);

@@ -217,10 +217,15 @@ bool attention_flash_fits(const KernelConfig& config, const KvLayer& l);
 Status launch_attention_flash(const KernelConfig& config, const AttentionArgs& a,
                               cudaStream_t stream);
 Status prepare_attention_flash(const KernelConfig& config);
-/// The same with warpgroups (9.0, heads of 64, 128, 256 and 512), where the build has them.
+/// The same with warpgroups (9.0, heads of 512), where the build has them.
 bool have_attention_flash_sm90(const KernelConfig& config, const KvLayer& l);
 Status launch_attention_flash_sm90(const KernelConfig& config, const AttentionArgs& a,
                                    cudaStream_t stream);
 Status prepare_attention_flash_sm90(const KernelConfig& config);
+/// The same with specialised warpgroups (9.0, heads of 64, 128 and 256).
+bool have_attention_specialized_sm90(const KernelConfig& config, const KvLayer& l);
+Status launch_attention_specialized_sm90(const KernelConfig& config, const AttentionArgs& a,
+                                         cudaStream_t stream);
+Status prepare_attention_specialized_sm90(const KernelConfig& config);
 
 }  // namespace sharpi::cuda

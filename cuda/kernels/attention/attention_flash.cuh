@@ -196,11 +196,11 @@ __device__ __forceinline__ Running start(const AttentionArgs& a, const RowBlock&
   return r;
 }
 
-/// Scores become weights; sums and o shrink by the growth of the maxima.
+/// Scores of the tile from t0 become weights; maxima grow, sums shrink by `factor` before they
+/// grow.
 template <class S>
-__device__ __forceinline__ void fold(Running* r, uint64_t t0, bool whole, Scores<S>& s,
-                                     Sums<S>& o) {
-  float factor[2];
+__device__ __forceinline__ void fold_scores(Running* r, uint64_t t0, bool whole, Scores<S>& s,
+                                            float (&factor)[2]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int64_t at = static_cast<int64_t>(t0) + threadIdx.x % 4 * 2;
@@ -233,11 +233,22 @@ __device__ __forceinline__ void fold(Running* r, uint64_t t0, bool whole, Scores
     }
     r->l[h] = fmaf(r->l[h], factor[h], sum);
   }
+}
+template <class S>
+__device__ __forceinline__ void scale_sums(const float (&factor)[2], Sums<S>& o) {
 #pragma unroll
   for (int n = 0; n < S::kOutDim / 8; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) o[n][i] *= factor[i / 2];
   }
+}
+/// Scores become weights; sums and o shrink by the growth of the maxima.
+template <class S>
+__device__ __forceinline__ void fold(Running* r, uint64_t t0, bool whole, Scores<S>& s,
+                                     Sums<S>& o) {
+  float factor[2];
+  fold_scores<S>(r, t0, whole, s, factor);
+  scale_sums<S>(factor, o);
 }
 
 template <class S>
@@ -339,6 +350,12 @@ __device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock&
   }
 }
 
+/// Blocks of rows of a launch, at most.
+inline uint32_t row_blocks(const Batch& batch, uint32_t block_rows) {
+  const bool single = batch.n_rows == batch.n_sequences;
+  return single ? batch.n_rows : batch.n_rows / block_rows + batch.n_sequences;
+}
+
 inline uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
   return !has_scales(type) || (row_bytes | value_bytes(type, dim)) % 16 == 0 ? 16 : 2;
 }
@@ -353,9 +370,7 @@ Args make_args(const AttentionArgs& a) {
   f.k_granule = granule_of(l.k_dtype, l.k_row_bytes, S::kDim);
   f.v_granule = granule_of(l.v_dtype, l.v_row_bytes, S::kDim);
   f.a.block_rows = S::kVectors / a.group;
-  const bool single = a.p.batch.n_rows == a.p.batch.n_sequences;
-  f.a.n_blocks =
-      single ? a.p.batch.n_rows : a.p.batch.n_rows / f.a.block_rows + a.p.batch.n_sequences;
+  f.a.n_blocks = row_blocks(a.p.batch, f.a.block_rows);
   return f;
 }
 

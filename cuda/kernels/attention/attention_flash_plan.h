@@ -88,40 +88,63 @@ constexpr FlashChoice choose_flash(const DeviceProfile& device, KvDtype k, KvDty
   return {};
 }
 
-// --- Hopper's warpgroups ---
+// --- Hopper's warpgroups, heads of 512 ---
 
 constexpr uint32_t kWarpgroupThreads = 256;  // two warpgroups
+constexpr uint32_t kWarpgroupDim = 512, kWarpgroupVectors = 64;
 
-/// A shape of attention_flash_sm90.cu, and what it takes besides the plan of its tiles.
+/// A shape of attention_flash_sm90.cu, and what scores on their way to the other warpgroup take
+/// besides the plan of its tiles.
 struct WarpgroupShape {
   FlashShape tiles;
-  uint32_t query_bytes;     // of queries on their way to registers, where tiles lie later
-  uint32_t exchange_bytes;  // of scores on their way to the other warpgroup
+  uint32_t exchange_bytes;
 };
-constexpr WarpgroupShape warpgroup_shape(uint32_t dim, uint32_t keys) {
-  const uint32_t share = dim > 256 ? 2 : 1, vectors = 128 / share;  // warpgroups that share vectors
-  const uint32_t queries = vectors * (share == 1 ? dim * 2 + 16 : dim * 2);
-  const FlashShape tiles = {
-      dim,  keys, share == 1 ? 0 : queries, keys * dim * 2, (dim / 32 * 2 + 8 + 15) / 16 * 16,
-      false};
-  return {tiles, queries, share == 1 ? 0 : kWarpgroupThreads * keys / 2 * 4};
+constexpr WarpgroupShape warpgroup_shape(uint32_t keys) {
+  constexpr uint32_t kDim = kWarpgroupDim;
+  return {{kDim, keys, kWarpgroupVectors * kDim * 2, keys * kDim * 2,
+           (kDim / 32 * 2 + 8 + 15) / 16 * 16, false},
+          kWarpgroupThreads * keys / 2 * 4};
 }
 /// The kernel aligns what it takes to 1 KiB.
 constexpr uint32_t warpgroup_bytes(const WarpgroupShape& s, KvDtype k, KvDtype v) {
-  const uint32_t plan = make_flash_plan(s.tiles, k, v).bytes + s.exchange_bytes;
-  return (plan > s.query_bytes ? plan : s.query_bytes) + 1024;
+  return make_flash_plan(s.tiles, k, v).bytes + s.exchange_bytes + 1024;
 }
-/// The shape that a layer gets; keys = 0: none, and choose_flash() says which other one. Heads of
-/// 512: tiles of 32 keys where two of them, one as stored, fit.
+/// The shape that a layer gets; keys = 0: none, and choose_flash() says which other one. Tiles of
+/// 32 keys where two of them, one as stored, fit.
 constexpr FlashChoice choose_warpgroups(const DeviceProfile& device, KvDtype k, KvDtype v,
                                         uint32_t dim) {
-  if (!device.wgmma || (dim != 64 && dim != 128 && dim != 256 && dim != 512)) return {};
-  const uint32_t most = dim <= 128 ? 64 : 32, least = dim == 512 ? 16 : most;
-  for (uint32_t keys = most; keys >= least; keys /= 2) {
-    const uint32_t bytes = warpgroup_bytes(warpgroup_shape(dim, keys), k, v);
+  if (!device.wgmma || dim != kWarpgroupDim) return {};
+  for (uint32_t keys = 32; keys >= 16; keys /= 2) {
+    const uint32_t bytes = warpgroup_bytes(warpgroup_shape(keys), k, v);
     if (bytes <= static_cast<uint32_t>(device.shared_per_block)) return {keys, bytes, false};
   }
   return {};
+}
+
+// --- Hopper's warpgroups, specialised ---
+
+constexpr uint32_t kSpecializedThreads = 512, kSpecializedVectors = 128;
+
+/// A shape of attention_specialized_sm90.cu: bytes of the queries, of a tile of keys or values as
+/// f16, of the rows on their way to tiles of either, and keys of a tile.
+struct SpecializedShape {
+  uint32_t query_bytes, tile_bytes, ring_bytes;
+  int keys;
+};
+constexpr SpecializedShape specialized_shape(uint32_t dim) {
+  const uint32_t keys = dim <= 128 ? 128 : 64;
+  return {kSpecializedVectors * dim * 2, keys * dim * 2, dim <= 128 ? 32u << 10 : 16u << 10,
+          static_cast<int>(keys)};
+}
+/// Two tiles and a ring each of keys and of values, eight barriers, and what alignment to 1 KiB
+/// takes.
+constexpr uint32_t specialized_bytes(uint32_t dim) {
+  const SpecializedShape s = specialized_shape(dim);
+  return s.query_bytes + 4 * s.tile_bytes + 2 * s.ring_bytes + 64 + 1024;
+}
+constexpr bool takes_specialized(const DeviceProfile& device, uint32_t dim) {
+  return device.wgmma && (dim == 64 || dim == 128 || dim == 256) &&
+         specialized_bytes(dim) <= static_cast<uint32_t>(device.shared_per_block);
 }
 
 }  // namespace sharpi::cuda::flash

@@ -207,6 +207,11 @@ void bench_attention_one(const KernelConfig& config, int which) {
     for (const KvDtype d : {kB, kQ, kF}) bench_attention(config, kGlobal, d, 32768, 2048);
   }
   if (which == 4) bench_attention(config, kDense27, kB, 16384, 1);
+  if (which == 11) {
+    for (const KvDtype d : {kF, kT}) {
+      for (const Span& m : {kDense8, kDense27}) bench_attention(config, m, d, 30720, 2048);
+    }
+  }
   for (const KvDtype d : {kB, kQ}) {
     if (which == 5) {
       for (const uint32_t past : {400u, 32768u, 131072u}) {
@@ -226,6 +231,13 @@ void bench_attention_one(const KernelConfig& config, int which) {
           for (const uint32_t rows : {1u, 2u, 4u, 8u}) bench_attention(config, m, d, past, rows);
         }
       }
+    }
+    if (which == 11) {  // chunks of long prompts
+      for (const uint32_t past : {0u, 6144u, 30720u, 63488u}) {
+        for (const Span& m : {kDense8, kDense27}) bench_attention(config, m, d, past, 2048);
+      }
+      bench_attention(config, kWindow, d, 30720, 2048);
+      bench_attention(config, kGlobal, d, 30720, 2048);
     }
     if (which == 7) bench_attention(config, kCoder, d, 100, 1);
     if (which == 8) bench_attention(config, kHybrid, d, 100, 1);

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// Attention of many rows on Hopper, warps specialised (FlashAttention-3, arXiv 2407.08608): a block
+// takes 128 query vectors of one KV head, two consumer warpgroups 64 of them each. Two more feed
+// them: one turns stored keys into tiles of f16, one values (attention_feed.cuh), two tiles ahead.
+// A consumer multiplies the next tile's keys and this tile's values while it computes weights, and
+// the two take turns on the tensor cores. Heads of 64, 128 and 256; those of 512 have
+// attention_flash_sm90.cu.
+#include "cuda/kernels/attention/attention_feed.cuh"
+#include "cuda/kernels/attention/attention_flash.cuh"
+#include "cuda/kernels/launch.h"
+#include "cuda/kernels/wgmma.cuh"
+
+namespace sharpi::cuda {
+
+#ifdef SHARPI_HAVE_SM90A
+namespace {
+
+using namespace flash;
+
+constexpr uint32_t kRowBytes = 128;  // of a row of a block of 64 dims
+// Registers of a thread that feeds and of one that consumes; the kernel starts with 128 each.
+constexpr int kFeederRegisters = 48, kConsumerRegisters = 208;
+
+template <int kHeadDim>
+struct Shape {
+  static constexpr SpecializedShape kPlanned = specialized_shape(kHeadDim);
+  static constexpr int kDim = kHeadDim, kOutDim = kHeadDim, kThreads = kSpecializedThreads;
+  static constexpr int kVectors = kSpecializedVectors, kKeys = kPlanned.keys;
+  static constexpr uint32_t kFeeders = 128;  // threads that feed keys, and as many that feed values
+  static constexpr uint32_t kRingBytes = kPlanned.ring_bytes;  // of either
+  static constexpr uint32_t kTileBytes = kPlanned.tile_bytes;
+  static constexpr uint32_t kGroupBytes = 64 * kDim * 2;  // of a consumer's queries
+  static_assert(kTileBytes % 1024 == 0 && kGroupBytes % 1024 == 0);
+  static __device__ __forceinline__ uint32_t swizzled(uint32_t rows, uint32_t r, uint32_t d) {
+    return d / 64 * rows * kRowBytes + r * kRowBytes + ((d % 64 * 2) ^ (r % 8 * 16));
+  }
+  static __device__ __forceinline__ uint32_t place(uint32_t r, uint32_t d) {
+    return swizzled(kKeys, r, d);
+  }
+  static __device__ __forceinline__ uint32_t place_query(uint32_t v, uint32_t d) {
+    return v / 64 * kGroupBytes + swizzled(64, v % 64, d);
+  }
+};
+
+struct SpecializedArgs {
+  AttentionArgs a;
+  uint32_t k_granule, v_granule;
+};
+
+/// Addresses in shared memory.
+struct Room {
+  uint32_t queries, keys, values, key_ring, value_ring;
+  uint32_t keys_full, keys_empty, values_full, values_empty;  // two barriers each
+};
+
+/// In units of 16 bytes: dims 16k of rows that lie as blocks of 64 dims of `rows` rows.
+__device__ __forceinline__ constexpr uint64_t dims_at(int k, int rows) {
+  return static_cast<uint64_t>(k / 4 * rows * 8 + k % 4 * 2);
+}
+
+/// s = queries times a tile's keys, not waited for.
+template <class S>
+__device__ __forceinline__ void start_scores(uint32_t queries, uint32_t keys, Scores<S>& s) {
+  const uint64_t a = wgmma_operand(queries), b = wgmma_operand(keys);
+  wgmma_hold(s);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < S::kDim / 16; ++k) {
+    wgmma_f16_shared<S::kKeys>(s, a + dims_at(k, 64), b + dims_at(k, S::kKeys), k != 0);
+  }
+  wgmma_commit();
+}
+
+template <class S>
+using Weights = uint32_t[S::kKeys / 16][4];
+
+template <class S>
+__device__ __forceinline__ void pack_weights(const Scores<S>& s, Weights<S>& p) {
+#pragma unroll
+  for (int k = 0; k < S::kKeys / 16; ++k) {
+    p[k][0] = pack_f16(s[2 * k][0], s[2 * k][1]);
+    p[k][1] = pack_f16(s[2 * k][2], s[2 * k][3]);
+    p[k][2] = pack_f16(s[2 * k + 1][0], s[2 * k + 1][1]);
+    p[k][3] = pack_f16(s[2 * k + 1][2], s[2 * k + 1][3]);
+  }
+}
+
+/// o += weights times a tile's values, not waited for.
+template <class S>
+__device__ __forceinline__ void start_sums(const Weights<S>& p, uint32_t values, Sums<S>& o) {
+  constexpr int kColumns = S::kDim < 128 ? S::kDim : 128;  // of a product
+  const uint64_t b = wgmma_columns(values, S::kKeys * kRowBytes);
+  wgmma_hold(o);
+  wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < S::kKeys / 16; ++k) {
+#pragma unroll
+    for (int c = 0; c < S::kDim / kColumns; ++c) {
+      constexpr int kBlock = S::kKeys * 8;  // of 64 columns, in units of 16 bytes
+      wgmma_f16_columns<kColumns>(o + c * kColumns / 8, p[k],
+                                  b + static_cast<uint64_t>(c * kColumns / 64 * kBlock + k * 128));
+    }
+  }
+  wgmma_commit();
+}
+
+__device__ __forceinline__ void release(uint32_t barrier) {
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+}
+
+// The consumers' turns on the tensor cores: named barriers 1 and 2.
+__device__ __forceinline__ void wait_turn(uint32_t group) {
+  asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");
+}
+__device__ __forceinline__ void pass_turn(uint32_t group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+}
+
+/// What a consumer does: all tiles of keys that its 64 vectors see.
+template <class S>
+__device__ __forceinline__ void consume(const AttentionArgs& a, const RowBlock& b, uint32_t n_tiles,
+                                        const Room& room, uint32_t group, Running* run,
+                                        Sums<S>& o) {
+  const uint32_t queries = room.queries + group * S::kGroupBytes;
+  const uint64_t window = a.p.kv.window;
+  // Keys that every row of the block sees.
+  const uint64_t all_from = window != 0 && b.end > b.low + window ? b.end - window : b.low;
+  const auto is_whole = [&](uint64_t t0) {
+    return t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
+  };
+  Scores<S> s;
+  Weights<S> p;
+  float factor[2];
+  mbarrier_wait(room.keys_full, 0);
+  start_scores<S>(queries, room.keys, s);
+  wgmma_wait<0>();
+  wgmma_hold(s);
+  release(room.keys_empty);
+  fold_scores<S>(run, b.begin, is_whole(b.begin), s, factor);
+  pack_weights<S>(s, p);
+  if (group == 1) pass_turn(group);  // the first consumer begins
+#pragma unroll 1
+  for (uint32_t j = 0; j + 1 < n_tiles; ++j) {
+    const uint32_t at = j % 2, next = (j + 1) % 2;
+    mbarrier_wait(room.keys_full + 8 * next, (j + 1) / 2 % 2);
+    wait_turn(group);
+    start_scores<S>(queries, room.keys + next * S::kTileBytes, s);
+    mbarrier_wait(room.values_full + 8 * at, j / 2 % 2);
+    start_sums<S>(p, room.values + at * S::kTileBytes, o);
+    pass_turn(group);
+    wgmma_wait<1>();
+    wgmma_hold(s);
+    release(room.keys_empty + 8 * next);
+    const uint64_t t0 = b.begin + (j + 1) * uint64_t{S::kKeys};
+    fold_scores<S>(run, t0, is_whole(t0), s, factor);
+    wgmma_wait<0>();
+    wgmma_hold(o);
+    release(room.values_empty + 8 * at);
+    scale_sums<S>(factor, o);
+    pack_weights<S>(s, p);
+  }
+  const uint32_t last = n_tiles - 1;
+  mbarrier_wait(room.values_full + 8 * (last % 2), last / 2 % 2);
+  start_sums<S>(p, room.values + last % 2 * S::kTileBytes, o);
+  wgmma_wait<0>();
+  wgmma_hold(o);
+  if (group == 0) wait_turn(group);  // takes what the second one passed on last
+}
+
+/// What the first two warpgroups do: one feeds keys, one feeds values.
+template <class S>
+__device__ __forceinline__ void feed_block(const SpecializedArgs& f, const RowBlock& b,
+                                           uint32_t n_tiles, uint8_t* shared, const Room& room) {
+  const KvLayer& l = f.a.p.kv;
+  const bool value = threadIdx.x >= S::kFeeders;
+  const feed::Source source = feed::make_source(f.a, b, value, value ? f.v_granule : f.k_granule);
+  uint8_t* tiles = shared + S::kPlanned.query_bytes + (value ? 2 * S::kTileBytes : 0);
+  with_kv_codec<KvDtype::kF32>(value ? l.v_dtype : l.k_dtype, [&]<KvDtype kType>() {
+    feed::feed_tiles<S, kType>(source, blockIdx.x * S::kDim, threadIdx.x % S::kFeeders, n_tiles,
+                               tiles, value ? room.value_ring : room.key_ring,
+                               value ? room.values_full : room.keys_full,
+                               value ? room.values_empty : room.keys_empty);
+  });
+}
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kSpecializedThreads, 1)
+    attention_specialized_sm90_kernel(const __grid_constant__ SpecializedArgs f) {
+  using S = Shape<kHeadDim>;
+  extern __shared__ __align__(1024) uint8_t unaligned[];
+  uint8_t* shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
+  grid_dependents_launch();
+  const AttentionArgs& a = f.a;
+  Room room;
+  room.queries = shared_address(shared);
+  room.keys = room.queries + S::kPlanned.query_bytes;
+  room.values = room.keys + 2 * S::kTileBytes;
+  room.key_ring = room.values + 2 * S::kTileBytes;
+  room.value_ring = room.key_ring + S::kRingBytes;
+  room.keys_full = room.value_ring + S::kRingBytes;
+  room.keys_empty = room.keys_full + 16;
+  room.values_full = room.keys_full + 32;
+  room.values_empty = room.keys_full + 48;
+  if (threadIdx.x < 2) {
+    mbarrier_init(room.keys_full + 8 * threadIdx.x, S::kFeeders);
+    mbarrier_init(room.values_full + 8 * threadIdx.x, S::kFeeders);
+    mbarrier_init(room.keys_empty + 8 * threadIdx.x, 8);  // warps of the consumers
+    mbarrier_init(room.values_empty + 8 * threadIdx.x, 8);
+  }
+  grid_dependency_wait();
+  RowBlock b;
+  if (!find_rows(a, gridDim.y - 1 - blockIdx.y, &b)) return;
+  find_keys(a, &b);
+  load_queries<S>(a, b, blockIdx.x, shared);
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  const auto n_tiles = static_cast<uint32_t>((b.end - b.begin + S::kKeys - 1) / S::kKeys);
+  if (threadIdx.x < 2 * S::kFeeders) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFeederRegisters));
+    feed_block<S>(f, b, n_tiles, shared, room);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    const uint32_t group = threadIdx.x / 128 - 2, lane = threadIdx.x % 32;
+    const uint32_t vector = group * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    Running run = start(a, b, vector);
+    Sums<S> o = {};
+    consume<S>(a, b, n_tiles, room, group, &run, o);
+    store<S>(a, b, blockIdx.x, vector, 0, run, o);
+  }
+}
+
+/// f.operator()<dim>() for a dim that takes_specialized() has.
+template <class F>
+auto with_dim(uint32_t dim, const F& f) {
+  switch (dim) {
+    case 64:
+      return f.template operator()<64>();
+    case 128:
+      return f.template operator()<128>();
+    default:
+      return f.template operator()<256>();
+  }
+}
+
+template <int kHeadDim>
+Status prepare(int most) {
+  return kernel_status(cudaFuncSetAttribute(attention_specialized_sm90_kernel<kHeadDim>,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                       "attention_specialized_sm90");
+}
+
+}  // namespace
+
+bool have_attention_specialized_sm90(const KernelConfig& config, const KvLayer& l) {
+  return takes_specialized(config.device, l.head_dim);
+}
+
+Status launch_attention_specialized_sm90(const KernelConfig& config, const AttentionArgs& a,
+                                         cudaStream_t stream) {
+  const KvLayer& l = a.p.kv;
+  if (!takes_specialized(config.device, l.head_dim)) {
+    return Status::error(Code::kInternal,
+                         "kernel attention_specialized_sm90 cannot take heads of %u elements",
+                         l.head_dim);
+  }
+  SpecializedArgs f = {a, granule_of(l.k_dtype, l.k_row_bytes, l.head_dim),
+                       granule_of(l.v_dtype, l.v_row_bytes, l.head_dim)};
+  f.a.block_rows = kSpecializedVectors / a.group;
+  f.a.n_blocks = row_blocks(a.p.batch, f.a.block_rows);
+  const LaunchShape shape = {dim3(l.n_heads, f.a.n_blocks), dim3(kSpecializedThreads),
+                             specialized_bytes(l.head_dim), stream, config.pdl};
+  return with_dim(l.head_dim, [&]<int kHeadDim>() {
+    return launch_kernel("attention_specialized_sm90", shape,
+                         attention_specialized_sm90_kernel<kHeadDim>, f);
+  });
+}
+
+Status prepare_attention_specialized_sm90(const KernelConfig& config) {
+  if (!config.device.wgmma) return Status::ok();
+  SHARPI_TRY(prepare<64>(config.device.shared_per_block));
+  SHARPI_TRY(prepare<128>(config.device.shared_per_block));
+  return prepare<256>(config.device.shared_per_block);
+}
+
+#else  // built without that architecture: attention_flash.cu runs everywhere
+
+bool have_attention_specialized_sm90(const KernelConfig&, const KvLayer&) {
+  return false;
+}
+Status launch_attention_specialized_sm90(const KernelConfig&, const AttentionArgs&, cudaStream_t) {
+  return Status::error(Code::kInternal, "kernel attention_specialized_sm90 is not in this build");
+}
+Status prepare_attention_specialized_sm90(const KernelConfig&) {
+  return Status::ok();
+}
+
+#endif
+
+}  // namespace sharpi::cuda

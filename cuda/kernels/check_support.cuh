@@ -221,6 +221,14 @@ inline double fast_tolerance(const std::vector<GgmlType>& types) {
     one_sign = one_sign || t == GgmlType::kQ4_1 || t == GgmlType::kQ5_1;
   return one_sign ? 2 * kFast : kFast;
 }
+// Types of 256 with minimums have codes of one sign as well, finer ones; where two of their
+// products are multiplied up to 1.26e-3 was seen.
+inline double gated_tolerance(const std::vector<GgmlType>& types) {
+  double most = fast_tolerance(types);
+  for (const GgmlType t : types)
+    if (t == GgmlType::kQ4_K || t == GgmlType::kQ5_K) most = std::max(most, 1.5 * kFast);
+  return most;
+}
 // Of many rows the weights are rounded as well: scale, minimum and value, 2^-12 each. Experts:
 // three products and an activation in a row, of rows whose sums may cancel.
 constexpr double kFastMany = 2e-3, kFastMoe = 5e-3;

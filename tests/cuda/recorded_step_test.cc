@@ -79,7 +79,7 @@ class RecordedStep : public ModelTest {
       std::string lines;
       for (const std::string& line : device::launch_text(list))
         lines += (lines.empty() ? "\"" : ", \"") + line + "\"";
-      at = json.find("{\"tier\": \"cuda\", \"does\": [" + lines + "]}", at);
+      at = json.find("{\"tier\": \"cuda\", \"device\": 1, \"does\": [" + lines + "]}", at);
       ASSERT_NE(at, std::string::npos) << lines << "\n" << json;
     }
   }

@@ -395,7 +395,7 @@ TEST(StepPlans, EveryDenseLayerIsAChainThatFits) {
 }
 
 /// f(config, parameters of one row) for the experts of every layer of every published model, on
-/// every card, with weights of every type.
+/// every card, with weights of every type; but for models that no such launch takes.
 template <class F>
 void each_expert_layer(const F& f) {
   each_card([&](const NamedCard&, const DeviceProfile& device) {
@@ -408,7 +408,12 @@ void each_expert_layer(const F& f) {
         for (const GgmlType type : kTypes) {
           SCOPED_TRACE(std::string(model.name) + ", layer " + std::to_string(l) + ", " +
                        ggml_traits(type).name);
-          f(config, LayerOnPaper(*model.spec, layer, type).experts());
+          const MoeStepParams p = LayerOnPaper(*model.spec, layer, type).experts();
+          if (model.spec->n_embd % kUnitColumns != 0) {
+            EXPECT_FALSE(moe_step_takes(config, p)) << "rows end within a unit of weights";
+            continue;
+          }
+          f(config, p);
         }
       }
     }

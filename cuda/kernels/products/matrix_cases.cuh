@@ -54,7 +54,8 @@ inline double tolerance_of(const KernelConfig& config, const Case& k,
   bool tiles = true;
   for (const std::unique_ptr<Matrix>& m : w) tiles = tiles && m->m.layout == WeightLayout::kTiles;
   const uint32_t most = tiles ? streamed_tile_rows(config) : kStreamedRows;
-  return k.n_rows > most || config.deterministic ? kFastMany : fast_tolerance(k.types);
+  if (k.n_rows > most || config.deterministic) return kFastMany;
+  return is_gated_epilogue(k.epilogue) ? gated_tolerance(k.types) : fast_tolerance(k.types);
 }
 
 inline void check_case(Bench& b, const Case& k) {

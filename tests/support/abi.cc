@@ -55,11 +55,19 @@ bool says_no_gpu(const std::string& text) {
   return false;
 }
 
-void expect_absent_gpu(const std::string& text) {
-  EXPECT_TRUE(says_no_gpu(text)) << "not a machine without a GPU: " << text;
+namespace {
+
+void expect_no_gpu_required(const std::string& text) {
   const char* required = std::getenv("SHARPI_TEST_REQUIRE_GPU");
   EXPECT_TRUE(required == nullptr || std::strcmp(required, "1") != 0)
       << "SHARPI_TEST_REQUIRE_GPU is 1: " << text;
+}
+
+}  // namespace
+
+void expect_absent_gpu(const std::string& text) {
+  EXPECT_TRUE(says_no_gpu(text)) << "not a machine without a GPU: " << text;
+  expect_no_gpu_required(text);
 }
 
 std::string why_no_gpu(const sharpi_context* context) {
@@ -67,7 +75,13 @@ std::string why_no_gpu(const sharpi_context* context) {
   d.struct_size = sizeof d;
   sharpi_error e = SHARPI_ERROR_INIT;
   const sharpi_status asked = sharpi_device_info(context, 1, 0, &d, &e);
-  if (asked == SHARPI_OK) return {};
+  if (asked == SHARPI_OK && d.tier == SHARPI_TIER_CUDA) return {};
+  if (asked == SHARPI_OK) {
+    const std::string other =
+        std::string("no GPU of the tier CUDA, but one of ") + sharpi_tier_name(d.tier);
+    expect_no_gpu_required(other);
+    return other;
+  }
   EXPECT_EQ(asked, SHARPI_E_NOT_FOUND) << e.text;
   expect_absent_gpu(e.text);
   return e.text;

@@ -39,7 +39,8 @@ bool says_no_gpu(const std::string& text);
 /// be skipped; anything else fails the test, and so does the absence of a GPU on a machine that was
 /// meant to have one (SHARPI_TEST_REQUIRE_GPU=1).
 void expect_absent_gpu(const std::string& text);
-/// Empty if the context has a GPU, else the library's sentence, which is judged here.
+/// Empty if the context has a GPU of the CUDA tier, else the reason: the library's sentence, which
+/// is judged here, or that the first GPU is of another tier.
 std::string why_no_gpu(const sharpi_context* context);
 /// Skips all cases of a program whose models are to be on a GPU that is not there.
 ::testing::Environment* tier_environment();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A file that changes between plan and load is refused by name, however it changed.
+// A file that changes between plan and load is refused by name, however it changed. Windows lets
+// nobody replace or remove one that a plan has open: there it is still what was planned, and loads.
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "engine/engine_case.h"
 #include "support/system.h"
@@ -30,6 +32,18 @@ class ChangedFile : public ::testing::Test {
     EXPECT_NE(std::string(e.text).find(part), std::string::npos) << e.text;
     EXPECT_NE(std::string(e.text).find(file_.path()), std::string::npos) << "the file is named";
   }
+  /// Whether the file is no longer what was planned; `said`: what the system made of the attempt.
+  bool is_changed(const std::error_code& said) const {
+#ifdef _WIN32
+    EXPECT_TRUE(said) << "a file that is in use was changed";
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(load(&e), SHARPI_OK) << text_of(e);
+    return false;
+#else
+    EXPECT_FALSE(said) << said.message();
+    return true;
+#endif
+  }
   test::TempFile file_;
   ContextPtr context_;
   PlanPtr plan_;
@@ -46,8 +60,9 @@ TEST_F(ChangedFile, OtherWeightsOfTheSameSizeAreRefused) {
   other.seed = 2;
   const test::TempFile next;
   ASSERT_TRUE(test::ModelFile(other).write(next.path()));
-  std::filesystem::rename(next.path(), file_.path());
-  refused(SHARPI_E_MISMATCH, "changed after it was planned");
+  std::error_code said;
+  std::filesystem::rename(next.path(), file_.path(), said);
+  if (is_changed(said)) refused(SHARPI_E_MISMATCH, "changed after it was planned");
 }
 
 TEST_F(ChangedFile, AnotherGeometryIsRefused) {
@@ -55,8 +70,9 @@ TEST_F(ChangedFile, AnotherGeometryIsRefused) {
   other.n_layers = 3;
   const test::TempFile next;
   ASSERT_TRUE(test::ModelFile(other).write(next.path()));
-  std::filesystem::rename(next.path(), file_.path());
-  refused(SHARPI_E_MISMATCH, "changed after it was planned");
+  std::error_code said;
+  std::filesystem::rename(next.path(), file_.path(), said);
+  if (is_changed(said)) refused(SHARPI_E_MISMATCH, "changed after it was planned");
 }
 
 TEST_F(ChangedFile, ATouchedFileIsRefusedAndANewPlanLoads) {
@@ -68,8 +84,9 @@ TEST_F(ChangedFile, ATouchedFileIsRefusedAndANewPlanLoads) {
 }
 
 TEST_F(ChangedFile, AFileThatIsGoneIsRefused) {
-  std::filesystem::remove(file_.path());
-  refused(SHARPI_E_NOT_FOUND, "");
+  std::error_code said;
+  std::filesystem::remove(file_.path(), said);
+  if (is_changed(said)) refused(SHARPI_E_NOT_FOUND, "");
 }
 
 }  // namespace

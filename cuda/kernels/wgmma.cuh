@@ -50,19 +50,17 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Where the rows of x are: K-major, groups of eight rows 1024 bytes apart, aligned to 1024. 16
-/// columns further on: + 2.
-__device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address) {
-  return static_cast<uint64_t>((shared_address & 0x3FFFFu) >> 4) | (uint64_t{1} << 16) |
-         (uint64_t{64} << 32) | (uint64_t{1} << 62);
-}
-
 /// Where 16 rows lie whose columns are contiguous: blocks of 64 columns with the 128-byte swizzle,
 /// `block_bytes` apart, aligned to 1024. 16 rows further on: + 128.
 __device__ __forceinline__ uint64_t wgmma_columns(uint32_t shared_address, uint32_t block_bytes) {
   return static_cast<uint64_t>((shared_address & 0x3FFFFu) >> 4) |
          (static_cast<uint64_t>(block_bytes >> 4) << 16) | (uint64_t{64} << 32) |
          (uint64_t{1} << 62);
+}
+/// Where the rows of x are: K-major, groups of eight rows 1024 bytes apart, aligned to 1024. 16
+/// columns further on: + 2.
+__device__ __forceinline__ uint64_t wgmma_operand(uint32_t shared_address) {
+  return wgmma_columns(shared_address, 16);  // one block: how far apart they lie is not read
 }
 
 /// d += a (64 x 16 over the warpgroup) * b (16 x 64); kDims: the 64 columns of b

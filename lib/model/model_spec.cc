@@ -75,6 +75,31 @@ std::vector<const TensorRef*> LayerSpec::mixer_vectors() const {
   return {};
 }
 
+std::vector<const TensorRef*> LayerSpec::ffn_others() const {
+  const FfnSpec& f = ffn;
+  return {&ffn_norm,
+          &ffn_post_norm,
+          &ple_gate,
+          &ple_proj,
+          &ple_post_norm,
+          &f.router,
+          &f.shared_gate_inp,
+          &f.shared_gate,
+          &f.shared_up,
+          &f.shared_down,
+          &f.router_scale,
+          &f.expert_norm,
+          &f.expert_post_norm,
+          &f.shared_post_norm,
+          &f.expert_scale,
+          &f.router_bias,
+          &f.gate_bias,
+          &f.up_bias,
+          &f.down_bias,
+          &ffn_residual_norm.weight,
+          &ffn_residual_norm.bias};
+}
+
 bool ModelSpec::is_hybrid() const {
   return std::any_of(layers.begin(), layers.end(),
                      [](const LayerSpec& l) { return l.is_recurrent(); });
@@ -150,34 +175,9 @@ uint64_t ModelSpec::parameter_count() const {
     const FfnSpec& f = l.ffn;
     for (const TensorRef* t : l.mixer_products()) add(t->tensor);
     for (const TensorRef* t : l.mixer_vectors()) add(t->tensor);
-    for (const TensorRef* t : {&l.mixer_norm,
-                               &l.mixer_post_norm,
-                               &l.ffn_norm,
-                               &l.ffn_post_norm,
-                               &l.ple_gate,
-                               &l.ple_proj,
-                               &l.ple_post_norm,
-                               &f.gate,
-                               &f.up,
-                               &f.down,
-                               &l.mixer_residual_norm.weight,
-                               &l.mixer_residual_norm.bias,
-                               &l.ffn_residual_norm.weight,
-                               &l.ffn_residual_norm.bias,
-                               &f.router,
-                               &f.router_bias,
-                               &f.gate_bias,
-                               &f.up_bias,
-                               &f.down_bias,
-                               &f.shared_gate_inp,
-                               &f.shared_gate,
-                               &f.shared_up,
-                               &f.shared_down,
-                               &f.router_scale,
-                               &f.expert_norm,
-                               &f.expert_post_norm,
-                               &f.shared_post_norm,
-                               &f.expert_scale}) {
+    for (const TensorRef* t : l.ffn_others()) add(t->tensor);
+    for (const TensorRef* t : {&l.mixer_norm, &l.mixer_post_norm, &l.mixer_residual_norm.weight,
+                               &l.mixer_residual_norm.bias, &f.gate, &f.up, &f.down}) {
       add(t->tensor);
     }
     if (const AttentionSpec* attention = l.attends()) add(attention->rope.freq_factors);

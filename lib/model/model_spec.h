@@ -155,6 +155,8 @@ struct LayerSpec {
   /// The mixer's weights that products read, and its small ones; absent ones are null refs.
   std::vector<const TensorRef*> mixer_products() const;
   std::vector<const TensorRef*> mixer_vectors() const;
+  /// The FFN block's tensors but gate, up and down, the shared expert's and the biases among them.
+  std::vector<const TensorRef*> ffn_others() const;
 };
 
 /// What a multi-token prediction block starts from instead of an embedding alone: proj over the

@@ -19,27 +19,7 @@ void add_mixer(std::vector<TensorRef>* out, const LayerSpec& l) {
 
 void add_ffn(std::vector<TensorRef>* out, const LayerSpec& l) {
   const FfnSpec& f = l.ffn;
-  add(out, {&l.ffn_norm,
-            &l.ffn_post_norm,
-            &l.ple_gate,
-            &l.ple_proj,
-            &l.ple_post_norm,
-            &f.router,
-            &f.shared_gate_inp,
-            &f.shared_gate,
-            &f.shared_up,
-            &f.shared_down,
-            &f.router_scale,
-            &f.expert_norm,
-            &f.expert_post_norm,
-            &f.shared_post_norm,
-            &f.expert_scale,
-            &f.router_bias,
-            &f.gate_bias,
-            &f.up_bias,
-            &f.down_bias,
-            &l.ffn_residual_norm.weight,
-            &l.ffn_residual_norm.bias});
+  add(out, l.ffn_others());
   if (f.kind == FfnKind::kDense) add(out, {&f.gate, &f.up, &f.down});
 }
 

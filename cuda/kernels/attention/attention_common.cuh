@@ -29,6 +29,12 @@ struct AttentionArgs {
   float* parts;          // [n_blocks][kv heads][max_splits][part_floats()]
 };
 
+/// Row blocks of a launch of many rows, at most: sequences may have rows left that fill no block.
+inline uint32_t most_row_blocks(const Batch& batch, uint32_t block_rows) {
+  if (batch.n_rows == batch.n_sequences) return batch.n_rows;
+  return batch.n_rows / block_rows + batch.n_sequences;
+}
+
 /// Query rows [row0, row0 + n) of a sequence, the keys that some of them see, [begin, end): slots,
 /// or positions in windowed layers.
 struct RowBlock {

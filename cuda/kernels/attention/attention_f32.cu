@@ -341,9 +341,7 @@ Status launch(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
   AttentionArgs args = a;
   if (a.max_splits == 1) {
     args.block_rows = Shape<kDim>::kVectors / a.group;
-    args.n_blocks = a.p.batch.n_rows == a.p.batch.n_sequences
-                        ? a.p.batch.n_rows
-                        : a.p.batch.n_rows / args.block_rows + a.p.batch.n_sequences;
+    args.n_blocks = most_row_blocks(a.p.batch, args.block_rows);
   }
   LaunchShape shape = {dim3(args.n_blocks, a.p.kv.n_heads, a.max_splits), dim3(kThreads), 0, stream,
                        pdl};

@@ -32,10 +32,6 @@ struct Ring {
   }
 };
 
-__device__ __forceinline__ void copy_4(uint32_t to, const std::byte* from, uint32_t bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
-               : "memory");
-}
 __device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
@@ -66,10 +62,10 @@ __device__ __forceinline__ void fetch_piece(const Ring<S, kType>& ring, uint32_t
       return;
     }
     const auto whole = reinterpret_cast<uintptr_t>(scale) & ~uintptr_t{3};
-    copy_4(ring.scale_at(p), reinterpret_cast<const std::byte*>(whole), there ? 4 : 0);
+    cp_async_4_zfill(ring.scale_at(p), reinterpret_cast<const std::byte*>(whole), there ? 4 : 0);
   }
   if constexpr (kValues == 4) {
-    copy_4(to, at, there ? 4 : 0);
+    cp_async_4_zfill(to, at, there ? 4 : 0);
   } else if constexpr (kValues == 8) {
     cp_async_8_zfill(to, at, there ? 8 : 0);
   } else {
@@ -212,7 +208,7 @@ __device__ __forceinline__ void feed_tiles(const Source& s, uint32_t e0, uint32_
         fetch(key + S::kKeys, next_slot, ahead - kBatches);
       }
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    async_proxy_fence();
     mbarrier_arrive(full + 8 * (j % 2));
     slot = next_slot;
   }

@@ -350,12 +350,6 @@ __device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock&
   }
 }
 
-/// Blocks of rows of a launch, at most.
-inline uint32_t row_blocks(const Batch& batch, uint32_t block_rows) {
-  const bool single = batch.n_rows == batch.n_sequences;
-  return single ? batch.n_rows : batch.n_rows / block_rows + batch.n_sequences;
-}
-
 inline uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
   return !has_scales(type) || (row_bytes | value_bytes(type, dim)) % 16 == 0 ? 16 : 2;
 }
@@ -370,7 +364,7 @@ Args make_args(const AttentionArgs& a) {
   f.k_granule = granule_of(l.k_dtype, l.k_row_bytes, S::kDim);
   f.v_granule = granule_of(l.v_dtype, l.v_row_bytes, S::kDim);
   f.a.block_rows = S::kVectors / a.group;
-  f.a.n_blocks = row_blocks(a.p.batch, f.a.block_rows);
+  f.a.n_blocks = most_row_blocks(a.p.batch, f.a.block_rows);
   return f;
 }
 

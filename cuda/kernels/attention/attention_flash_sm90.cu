@@ -6,9 +6,8 @@
 // contiguous) from shared memory with the 128-byte swizzle. Both warpgroups of a block have the
 // same 64 query vectors of one KV head: each multiplies half of the dims, they add up their scores,
 // and each sums half of the outputs.
-#include "cuda/kernels/attention/attention_flash.cuh"
+#include "cuda/kernels/attention/attention_warpgroups.cuh"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/wgmma.cuh"
 
 namespace sharpi::cuda {
 
@@ -16,8 +15,6 @@ namespace sharpi::cuda {
 namespace {
 
 using namespace flash;
-
-constexpr uint32_t kRowBytes = 128;  // of a row of a block of 64 dims
 
 template <int kTileKeys>
 struct Shape {
@@ -31,9 +28,6 @@ struct Shape {
   /// Scores on their way to the other warpgroup.
   static constexpr uint32_t kExchangeBytes = kThreads * kKeys / 2 * 4;
   static_assert(kDim % 64 == 0 && kTileBytes % 1024 == 0 && kKeptQueries % 1024 == 0);
-  static __device__ __forceinline__ uint32_t swizzled(uint32_t rows, uint32_t r, uint32_t d) {
-    return d / 64 * rows * kRowBytes + r * kRowBytes + ((d % 64 * 2) ^ (r % 8 * 16));
-  }
   static __device__ __forceinline__ uint32_t place(uint32_t r, uint32_t d) {
     return swizzled(kKeys, r, d);
   }
@@ -41,9 +35,7 @@ struct Shape {
     return swizzled(kVectors, v, d);
   }
   /// Tiles that were written become visible to the products, after a barrier.
-  static __device__ __forceinline__ void publish() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
+  static __device__ __forceinline__ void publish() { async_proxy_fence(); }
 };
 
 template <class S>
@@ -53,11 +45,6 @@ __device__ __forceinline__ void clear(Scores<S>& s) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[n][i] = 0.0f;
   }
-}
-
-/// In units of 16 bytes: dims 16k of rows that lie as blocks of 64 dims of `rows` rows.
-__device__ __forceinline__ constexpr uint64_t dims_at(int k, int rows) {
-  return static_cast<uint64_t>(k / 4 * rows * 8 + k % 4 * 2);
 }
 
 /// A tile's scores, of which each warpgroup multiplies half of the dims.
@@ -98,14 +85,8 @@ __device__ __forceinline__ void score_tile(uint32_t queries, uint32_t tile, floa
 /// o += weights * values; tile: the first of the warpgroup's blocks of dims.
 template <class S>
 __device__ __forceinline__ void weigh_tile(const Scores<S>& s, uint32_t tile, Sums<S>& o) {
-  uint32_t p[S::kKeys / 16][4];
-#pragma unroll
-  for (int k = 0; k < S::kKeys / 16; ++k) {
-    p[k][0] = pack_f16(s[2 * k][0], s[2 * k][1]);
-    p[k][1] = pack_f16(s[2 * k][2], s[2 * k][3]);
-    p[k][2] = pack_f16(s[2 * k + 1][0], s[2 * k + 1][1]);
-    p[k][3] = pack_f16(s[2 * k + 1][2], s[2 * k + 1][3]);
-  }
+  Weights<S> p;
+  pack_weights<S>(s, p);
   const uint64_t values = wgmma_operand(tile);
   wgmma_fence();
 #pragma unroll

@@ -6,9 +6,8 @@
 // the two take turns on the tensor cores. Heads of 64, 128 and 256; those of 512 have
 // attention_flash_sm90.cu.
 #include "cuda/kernels/attention/attention_feed.cuh"
-#include "cuda/kernels/attention/attention_flash.cuh"
+#include "cuda/kernels/attention/attention_warpgroups.cuh"
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/wgmma.cuh"
 
 namespace sharpi::cuda {
 
@@ -17,7 +16,6 @@ namespace {
 
 using namespace flash;
 
-constexpr uint32_t kRowBytes = 128;  // of a row of a block of 64 dims
 // Registers of a thread that feeds and of one that consumes; the kernel starts with 128 each.
 constexpr int kFeederRegisters = 48, kConsumerRegisters = 208;
 
@@ -31,9 +29,6 @@ struct Shape {
   static constexpr uint32_t kTileBytes = kPlanned.tile_bytes;
   static constexpr uint32_t kGroupBytes = 64 * kDim * 2;  // of a consumer's queries
   static_assert(kTileBytes % 1024 == 0 && kGroupBytes % 1024 == 0);
-  static __device__ __forceinline__ uint32_t swizzled(uint32_t rows, uint32_t r, uint32_t d) {
-    return d / 64 * rows * kRowBytes + r * kRowBytes + ((d % 64 * 2) ^ (r % 8 * 16));
-  }
   static __device__ __forceinline__ uint32_t place(uint32_t r, uint32_t d) {
     return swizzled(kKeys, r, d);
   }
@@ -53,11 +48,6 @@ struct Room {
   uint32_t keys_full, keys_empty, values_full, values_empty;  // two barriers each
 };
 
-/// In units of 16 bytes: dims 16k of rows that lie as blocks of 64 dims of `rows` rows.
-__device__ __forceinline__ constexpr uint64_t dims_at(int k, int rows) {
-  return static_cast<uint64_t>(k / 4 * rows * 8 + k % 4 * 2);
-}
-
 /// s = queries times a tile's keys, not waited for.
 template <class S>
 __device__ __forceinline__ void start_scores(uint32_t queries, uint32_t keys, Scores<S>& s) {
@@ -71,25 +61,11 @@ __device__ __forceinline__ void start_scores(uint32_t queries, uint32_t keys, Sc
   wgmma_commit();
 }
 
-template <class S>
-using Weights = uint32_t[S::kKeys / 16][4];
-
-template <class S>
-__device__ __forceinline__ void pack_weights(const Scores<S>& s, Weights<S>& p) {
-#pragma unroll
-  for (int k = 0; k < S::kKeys / 16; ++k) {
-    p[k][0] = pack_f16(s[2 * k][0], s[2 * k][1]);
-    p[k][1] = pack_f16(s[2 * k][2], s[2 * k][3]);
-    p[k][2] = pack_f16(s[2 * k + 1][0], s[2 * k + 1][1]);
-    p[k][3] = pack_f16(s[2 * k + 1][2], s[2 * k + 1][3]);
-  }
-}
-
 /// o += weights times a tile's values, not waited for.
 template <class S>
 __device__ __forceinline__ void start_sums(const Weights<S>& p, uint32_t values, Sums<S>& o) {
   constexpr int kColumns = S::kDim < 128 ? S::kDim : 128;  // of a product
-  const uint64_t b = wgmma_columns(values, S::kKeys * kRowBytes);
+  const uint64_t b = wgmma_columns(values, S::kKeys * kBlockRowBytes);
   wgmma_hold(o);
   wgmma_fence();
 #pragma unroll
@@ -212,7 +188,7 @@ __global__ void __launch_bounds__(kSpecializedThreads, 1)
   if (!find_rows(a, gridDim.y - 1 - blockIdx.y, &b)) return;
   find_keys(a, &b);
   load_queries<S>(a, b, blockIdx.x, shared);
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  async_proxy_fence();
   __syncthreads();
   const auto n_tiles = static_cast<uint32_t>((b.end - b.begin + S::kKeys - 1) / S::kKeys);
   if (threadIdx.x < 2 * S::kFeeders) {
@@ -266,7 +242,7 @@ Status launch_attention_specialized_sm90(const KernelConfig& config, const Atten
   SpecializedArgs f = {a, granule_of(l.k_dtype, l.k_row_bytes, l.head_dim),
                        granule_of(l.v_dtype, l.v_row_bytes, l.head_dim)};
   f.a.block_rows = kSpecializedVectors / a.group;
-  f.a.n_blocks = row_blocks(a.p.batch, f.a.block_rows);
+  f.a.n_blocks = most_row_blocks(a.p.batch, f.a.block_rows);
   const LaunchShape shape = {dim3(l.n_heads, f.a.n_blocks), dim3(kSpecializedThreads),
                              specialized_bytes(l.head_dim), stream, config.pdl};
   return with_dim(l.head_dim, [&]<int kHeadDim>() {

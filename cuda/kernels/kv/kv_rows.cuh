@@ -36,7 +36,11 @@ __device__ __forceinline__ void cp_async_8(uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
 }
 
-/// Copies `bytes` (0 or 8) and fills the rest of the 8 with zeros.
+/// Copies `bytes` (0, or all of 4 or 8) and fills the rest with zeros.
+__device__ __forceinline__ void cp_async_4_zfill(uint32_t to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
 __device__ __forceinline__ void cp_async_8_zfill(uint32_t to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes)
                : "memory");

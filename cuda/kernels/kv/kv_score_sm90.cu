@@ -46,9 +46,6 @@ struct View {
     return barriers + (2 * kStages + kMaxBlocks + c) * 8;
   }
 };
-__device__ __forceinline__ void shared_for_products() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
 
 /// A tile: rows [t0, t0 + n_rows) of a KV head.
 struct Place {
@@ -64,7 +61,7 @@ __host__ __device__ uint32_t n_tiles(const ScoreArgs& a) {
 
 /// Makes what the warp's threads have copied visible to the products, and says so.
 __device__ __forceinline__ void rows_arrived(const View& v, uint32_t c) {
-  shared_for_products();
+  async_proxy_fence();
   __syncwarp();
   if (threadIdx.x % 32 == 0) mbarrier_arrive(v.rows_full(c));
 }

@@ -296,14 +296,15 @@ if ((list)); then
   cut -d '|' -f 1-3 <<< "$all" | { grep -E "[|]${suite:-.}" || true; } | tr '|' '\t'
   exit 0
 fi
-# Several GPUs: the last one is for the jobs that want a GPU alone, and the others help with what is
-# left of these when they are done, so that the processors do not wait for a few small programs.
+# Several GPUs: the last one is for the jobs that want a GPU alone, and joins the others when these are
+# done; the others help with what is left of them when they are done themselves, so that the processors do
+# not wait for a few small programs.
 open_slots 8
 open_slots 9
 if ((n_gpus > 1)); then
   add_slots 8 1 $((n_gpus - 1)) $((n_gpus - 1))
   add_slots 9 "$per_gpu" 0 $((n_gpus - 2))
-  run_all alone 8 &
+  { run_all alone 8; add_slots 9 "$per_gpu" $((n_gpus - 1)) $((n_gpus - 1)); } &
   loners=$!
   run_all shared 9
   add_slots 8 1 0 $((n_gpus - 2))

@@ -102,12 +102,12 @@ struct Sums {
 
 /// The partial scores of a team's slices, added up; the same order in every warp.
 template <class F, int kTeam>
-__device__ __forceinline__ void share_scores(float (&s)[F::kScores], float* exchange, uint32_t turn,
-                                             uint32_t team, uint32_t member) {
+__device__ __forceinline__ void share_scores(float (&s)[F::kScores], float* exchange,
+                                             uint32_t round, uint32_t team, uint32_t member) {
   if constexpr (kTeam > 1) {
     constexpr uint32_t kFours = F::kScores / 4;
-    auto* mine = reinterpret_cast<float4*>(exchange) + (team * 2 + turn % 2) * kTeam * 32 * kFours +
-                 threadIdx.x % 32;
+    auto* mine = reinterpret_cast<float4*>(exchange) +
+                 (team * 2 + round % 2) * kTeam * 32 * kFours + threadIdx.x % 32;
 #pragma unroll
     for (uint32_t i = 0; i < kFours; ++i) {
       mine[(member * kFours + i) * 32] = {s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]};

@@ -27,10 +27,10 @@ using SumRegs = float[S::kValueChunks][8][4];
 
 /// Adds up the partial scores of a team's slices; the same order in every warp.
 template <class S, int kTeam>
-__device__ __forceinline__ void share_scores(float (&s)[S::kScores], float* exchange, uint32_t turn,
-                                             uint32_t team, uint32_t member) {
+__device__ __forceinline__ void share_scores(float (&s)[S::kScores], float* exchange,
+                                             uint32_t round, uint32_t team, uint32_t member) {
   if constexpr (kTeam > 1) {
-    float* mine = exchange + (team * 2 + turn % 2) * kTeam * 32 * S::kScores;
+    float* mine = exchange + (team * 2 + round % 2) * kTeam * 32 * S::kScores;
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < S::kScores; i += 4) {

@@ -372,14 +372,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   float* out = p.out + uint64_t{s.first_row} * width + head * kDim + first;
   load_scan(a, s, head, 0, uint64_t{chunk} * n_v + head, &sh.stage[0], sh.sums[0]);
-  for (uint32_t t0 = 0, turn = 0; t0 < s.n_rows; t0 += kC, turn ^= 1, ++chunk) {
+  for (uint32_t t0 = 0, half = 0; t0 < s.n_rows; t0 += kC, half ^= 1, ++chunk) {
     cp_async_wait<0>();
     __syncthreads();
     const uint64_t unit = uint64_t{chunk} * n_v + head;
     if (t0 + kC < s.n_rows) {
-      load_scan(a, s, head, t0 + kC, unit + n_v, &sh.stage[turn ^ 1], sh.sums[turn ^ 1]);
+      load_scan(a, s, head, t0 + kC, unit + n_v, &sh.stage[half ^ 1], sh.sums[half ^ 1]);
     }
-    scan_chunk(&sh, sh.stage[turn], sh.sums[turn], a.u + unit * kC * kDim + first,
+    scan_chunk(&sh, sh.stage[half], sh.sums[half], a.u + unit * kC * kDim + first,
                min(static_cast<uint32_t>(kC), s.n_rows - t0), out + uint64_t{t0} * width, width,
                state);
   }

@@ -195,15 +195,15 @@ __global__ void __launch_bounds__(kScanThreads)
   const uint32_t width = p.shape.value_dim();
   float* out = p.out + uint64_t{s.first_row} * width + head * kDim + j0 + j + lane % 4;
   load_stage<kDim>(a, s, head, j0, 0, &stages[0]);
-  for (uint32_t t0 = 0, turn = 0; t0 < s.n_rows; t0 += kTokens, turn ^= 1) {
+  for (uint32_t t0 = 0, half = 0; t0 < s.n_rows; t0 += kTokens, half ^= 1) {
     if (t0 + kTokens < s.n_rows) {
-      load_stage<kDim>(a, s, head, j0, t0 + kTokens, &stages[turn ^ 1]);
+      load_stage<kDim>(a, s, head, j0, t0 + kTokens, &stages[half ^ 1]);
       cp_async_wait<1>();
     } else {
       cp_async_wait<0>();
     }
     __syncthreads();
-    const RowsStage<kDim>& stage = stages[turn];
+    const RowsStage<kDim>& stage = stages[half];
     const uint32_t n = min(static_cast<uint32_t>(kTokens), s.n_rows - t0);
 #pragma unroll 2
     for (uint32_t t = 0; t < n; ++t) {

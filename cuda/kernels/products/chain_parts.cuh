@@ -75,20 +75,20 @@ __device__ __forceinline__ void leave_piece(const ChainLaunch& p, const ChainVie
 template <bool kSeveralRows = false>
 __device__ __forceinline__ void lay_out(const ChainLaunch& p, const ChainView& view) {
   if (view.warp >= p.n_products) return;
-  const auto turn_of = [&](const ChainSplit& s) {
-    const uint32_t turn = blockIdx.x + gridDim.x - s.first;
-    return turn >= gridDim.x ? turn - gridDim.x : turn;
+  const auto rotated_by = [&](const ChainSplit& s) {
+    const uint32_t rotated = blockIdx.x + gridDim.x - s.first;
+    return rotated >= gridDim.x ? rotated - gridDim.x : rotated;
   };
   uint32_t base = 0;
   for (uint32_t k = 0; k < view.warp; ++k) {
     const ChainSplit& s = p.splits[k];
-    base += (s.groups + (turn_of(s) < s.more ? 1 : 0)) * s.members;
+    base += (s.groups + (rotated_by(s) < s.more ? 1 : 0)) * s.members;
   }
   const ChainSplit& split = p.splits[view.warp];
   const ChainProduct& q = p.products[view.warp];
-  const uint32_t turn = turn_of(split);
-  const uint32_t n = split.groups + (turn < split.more ? 1 : 0), n_panels = n * split.members;
-  const uint32_t first = turn * split.groups + min(turn, split.more);
+  const uint32_t rotated = rotated_by(split);
+  const uint32_t n = split.groups + (rotated < split.more ? 1 : 0), n_panels = n * split.members;
+  const uint32_t first = rotated * split.groups + min(rotated, split.more);
   if (view.lane == 0)
     reinterpret_cast<Work*>(view.shared + p.works)[view.warp] = {base, n, n_panels, 0};
   auto* table = reinterpret_cast<ChainPanel*>(view.shared + p.panels);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Writes the seed corpus of gguf_fuzz: small well-formed files that between them hold every value
-// type, array type and tensor type, both versions, and an alignment of their own.
+// type, array type and tensor type, both versions, and an alignment of their own. With a second
+// argument "adapters" that of adapter_fuzz: adapters of its model.
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "support/adapter_writer.h"
 #include "support/gguf_writer.h"
 
 namespace sharpi::test {
@@ -48,22 +50,36 @@ GgufWriter split() {
   return w.split(0, 2, 2).tensor_f32("a", {1}, {1});
 }
 
+bool write_adapters(const std::string& folder) {
+  AdapterWriter one("qwen3", 8.0f), types("qwen3", 2.0f), half("qwen3", 1.0f);
+  one.pair("blk.0.attn_q.weight", 64, 128, 4, 1);
+  types.pair("blk.1.ffn_down.weight", 96, 64, 32, 2, GgmlType::kQ8_0);
+  types.pair("blk.0.attn_v.weight", 64, 64, 2, 3, GgmlType::kBF16);
+  half.half("blk.0.attn_q.weight.lora_a", {64, 4}, 4, GgmlType::kF16);
+  return one.write(folder + "/one.gguf") && types.write(folder + "/types.gguf") &&
+         half.write(folder + "/half.gguf");
+}
+
 }  // namespace
 }  // namespace sharpi::test
 
 int main(int argc, char** argv) {
   using namespace sharpi::test;
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+  const bool adapters = argc == 3 && std::string(argv[2]) == "adapters";
+  if (argc != 2 && !adapters) {
+    std::fprintf(stderr, "usage: %s FOLDER [adapters]\n", argv[0]);
     return 2;
   }
   const std::string folder = argv[1];
-  const bool written =
-      GgufWriter().write(folder + "/empty.gguf") && scalars(2).write(folder + "/scalars-v2.gguf") &&
-      scalars(3).write(folder + "/scalars-v3.gguf") && arrays().write(folder + "/arrays.gguf") &&
-      tensors(8).write(folder + "/tensors-8.gguf") &&
-      tensors(64).write(folder + "/tensors-64.gguf") &&
-      every_type().write(folder + "/types.gguf") && split().write(folder + "/split.gguf");
+  const bool written = adapters ? write_adapters(folder)
+                                : GgufWriter().write(folder + "/empty.gguf") &&
+                                      scalars(2).write(folder + "/scalars-v2.gguf") &&
+                                      scalars(3).write(folder + "/scalars-v3.gguf") &&
+                                      arrays().write(folder + "/arrays.gguf") &&
+                                      tensors(8).write(folder + "/tensors-8.gguf") &&
+                                      tensors(64).write(folder + "/tensors-64.gguf") &&
+                                      every_type().write(folder + "/types.gguf") &&
+                                      split().write(folder + "/split.gguf");
   if (!written) std::fprintf(stderr, "cannot write to %s\n", folder.c_str());
   return written ? 0 : 1;
 }

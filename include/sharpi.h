@@ -158,6 +158,7 @@ typedef struct sharpi_plan sharpi_plan;
 typedef struct sharpi_model sharpi_model;
 typedef struct sharpi_session sharpi_session;
 typedef struct sharpi_embedder sharpi_embedder;
+typedef struct sharpi_adapter sharpi_adapter;
 
 /** A count that the caller leaves to the environment, then to the library. */
 #define SHARPI_UNSET 0xFFFFFFFFu
@@ -602,6 +603,15 @@ typedef struct sharpi_plan_params {
                                                     with the others of the list. Default null. */
   uint32_t n_devices;
   sharpi_split split;                          /**< Default FEWEST. */
+  const char *const *adapters;                 /**< n_adapters paths of adapters (LoRA) that will be loaded beside
+                                                    the model: each is opened, checked against the model and
+                                                    priced, and sharpi_adapter_load() has its memory then.
+                                                    A plan with adapters leaves GPUs out so far, or is
+                                                    UNSUPPORTED where one is named. Default null. */
+  uint32_t n_adapters;
+  uint32_t adapter_rank;                       /**< The largest rank of adapters that calls have scratch for, 0
+                                                    to 4096; default UNSET = the largest of `adapters`, 0
+                                                    (no adapters) without any. */
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -611,7 +621,7 @@ SHARPI_API void sharpi_plan_params_init(sharpi_plan_params *p, size_t size) SHAR
  *  allocation. Loads no weights. @param params null = defaults.
  *  @return SHARPI_OK; NOT_FOUND, IO, FORMAT (file), UNSUPPORTED (model or request), INVALID_ARGUMENT,
  *  DOES_NOT_FIT (the text names the row that is short, by how many bytes, and what would fit), MISMATCH
- *  (the model of draft_path has another vocabulary).
+ *  (the model of draft_path has another vocabulary; an adapter is of another base).
  *  @thread any; one call per context at a time. @since 1.0 */
 SHARPI_API sharpi_status sharpi_plan_create(sharpi_context *context, const char *gguf_path,
                                             const sharpi_plan_params *params, sharpi_plan **out,
@@ -664,6 +674,8 @@ typedef struct sharpi_plan_summary {
                                                     Without a window, what one of 64 would take. */
   uint32_t n_devices;                          /**< Of sharpi_plan_devices(). */
   sharpi_split split;                          /**< As in the parameters. */
+  uint32_t adapter_rank;                       /**< Of adapters that may be loaded; 0 = none. */
+  uint32_t reserved;
 } sharpi_plan_summary;
 
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
@@ -692,6 +704,7 @@ typedef uint32_t sharpi_row_purpose;
 #define SHARPI_ROW_LIBRARY    13u              /**< cuBLAS workspaces. */
 #define SHARPI_ROW_DRIVER     14u              /**< Measured, not planned: what the driver took. */
 #define SHARPI_ROW_KV_CHUNK   15u              /**< Chunk scratch of sliding-window layers. */
+#define SHARPI_ROW_ADAPTERS   16u              /**< Weights of an adapter: taken when it is loaded. */
 
 /** One line of a plan, or of what was really allocated. */
 typedef struct sharpi_memory_row {
@@ -854,7 +867,7 @@ SHARPI_API sharpi_status sharpi_model_meta(const sharpi_model *model, const char
 SHARPI_API sharpi_status sharpi_model_meta_key(const sharpi_model *model, uint32_t index, char *out,
                                                size_t cap, size_t *out_len, sharpi_error *err) SHARPI_NOEXCEPT;
 /** What the model holds, measured at the allocator; equals the plan's rows with per_session = 0 and
- *  transient = 0.
+ *  transient = 0, but for those of adapters, which sharpi_adapter_memory() has.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_model_memory(const sharpi_model *model, sharpi_memory_row *rows,
                                              uint32_t row_size, uint32_t cap, uint32_t *out_n,
@@ -1562,7 +1575,7 @@ SHARPI_API sharpi_status sharpi_session_fork(const sharpi_session *session, shar
                                              sharpi_error *err) SHARPI_NOEXCEPT;
 /** Writes the session as a versioned, checksummed blob, the same from every tier and placement: tokens,
  *  KV rows, recurrent state, checkpoints, captured queries, logits, and the sampler with its settings and
- *  the state of its random numbers.
+ *  the state of its random numbers; and of its adapters which they are, but not their weights.
  *  @return SHARPI_OK; BUFFER_TOO_SMALL (*out_len = bytes needed). @thread any while no call changes it.
  *  @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_save(const sharpi_session *session, void *out, uint64_t cap,
@@ -1585,7 +1598,7 @@ SHARPI_API sharpi_status sharpi_session_save_to(const sharpi_session *session, s
  *  field is trusted, and whatever is refused, or fails for want of memory, leaves the session as it was.
  *  Only a device that fails (DEVICE) while rows are copied to it leaves an empty session.
  *  @return SHARPI_OK; FORMAT (truncated, damaged, or saying what cannot be), MISMATCH (other model, dtype
- *  or version, fewer checkpoints or logit rows here), KV_FULL (longer than the capacity), OUT_OF_MEMORY.
+ *  or version, other adapters or scales, fewer checkpoints or logit rows here), KV_FULL (longer than the capacity), OUT_OF_MEMORY.
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const void *blob, uint64_t len,
                                                 sharpi_error *err) SHARPI_NOEXCEPT;
@@ -1623,6 +1636,10 @@ typedef struct sharpi_session_summary {
   char paths[256];                             /**< Kernel paths, such as "cpu avx512; q4_K: int8-dot /
                                                     int8-panel": of one row / of the most. Cut off with
                                                     "..."; sharpi_model_json() has them whole. */
+  uint64_t adapters_id;                        /**< Of the adapters it has and their scales; 0 = none. */
+  uint32_t n_adapters;                         /**< With a scale other than 0. */
+  uint32_t n_other_tokens;                     /**< The first so many tokens were read with other adapters, or
+                                                    none: sharpi_session_set_adapters() came behind them. */
 } sharpi_session_summary;
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any while no call changes it, and in the callbacks of a call
  *  on it. @since 1.0 */
@@ -1735,6 +1752,64 @@ SHARPI_API sharpi_status sharpi_session_compact(sharpi_session *session, const s
 SHARPI_API sharpi_status sharpi_session_kept(const sharpi_session *session, uint32_t layer, uint32_t kv_head,
                                              uint32_t *out, uint32_t cap, uint32_t *out_n,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
+/** @defgroup adapter Adapters
+ *  Adapters (LoRA, arXiv 2106.09685) in GGUF files, as convert_lora_to_gguf.py of llama.cpp writes them: loaded beside
+ *  a model and chosen for each session, with a scale. What a session reads then goes through W x + scale alpha / rank
+ *  B (A x); the model's weights are never changed. Sessions with other adapters, or none, may share a call, and each
+ *  has the bits that it has alone. They may change projections of attention and of delta nets, and dense and shared
+ *  FFNs; routed experts, the embedding table and the head are refused by name. Drafters draft without them.
+ *
+ *  A plan that is to have adapters names them (`adapters`), or their largest rank (`adapter_rank`).
+ *  @{ */
+/** Loads an adapter. Its memory, f32 of all its elements, is taken from the plan's budgets, as a session's is.
+ *  @return SHARPI_OK; NOT_FOUND, IO, FORMAT (no adapter, a key or one half of a pair missing, ranks that differ or are
+ *  0, an element or alpha that is no finite number), MISMATCH (of another architecture or base: the text has the name
+ *  or both shapes), UNSUPPORTED (another kind of adapter, a weight that adapters do not change here, a model planned
+ *  without adapters), DOES_NOT_FIT (a larger rank than the plan's, a budget), OUT_OF_MEMORY, STATE (a model opened for
+ *  its text). @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_adapter_load(const sharpi_model *model, const char *gguf_path, sharpi_adapter **out,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the reference; null is allowed. Sessions that have chosen it keep it alive.
+ *  @thread any. @since 1.0 */
+SHARPI_API void sharpi_adapter_destroy(sharpi_adapter *adapter) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_adapter_summary {
+  uint32_t struct_size;
+  uint32_t n_weights;                          /**< Weights of the model that it changes. */
+  uint32_t max_rank;
+  float alpha;
+  uint64_t n_parameters;
+  uint64_t held_bytes;
+  uint64_t content_id;                         /**< Of its file. */
+  char name[128];                              /**< general.name, or the file's. */
+} sharpi_adapter_summary;
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_adapter_info(const sharpi_adapter *adapter, sharpi_adapter_summary *out,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+/** What it holds, measured at the allocator; equals the plan's row of it, where the plan named it.
+ *  @param row_size sizeof(sharpi_memory_row) at the caller. @return SHARPI_OK; BUFFER_TOO_SMALL.
+ *  @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_adapter_memory(const sharpi_adapter *adapter, sharpi_memory_row *rows,
+                                               uint32_t row_size, uint32_t cap, uint32_t *out_n,
+                                               sharpi_error *err) SHARPI_NOEXCEPT;
+
+/** An adapter for a session, and how much of it: 1 = as it was trained, 0 = as if it were not named. */
+typedef struct sharpi_adapter_use {
+  const sharpi_adapter *adapter;
+  float scale;                                 /**< Any finite number. */
+  uint32_t reserved;                           /**< 0. */
+} sharpi_adapter_use;
+/** Chooses the adapters of what the session reads from now on, in place of those it had. Rows that are there stay as
+ *  they were read, and so do logits: truncate to 0 and read again what other adapters shall have read.
+ *  sharpi_session_summary has `n_other_tokens`. Forks have the same adapters; a saved session is restored only by a
+ *  session with the same ones, by content, order and scale.
+ *  @param use_size sizeof(sharpi_adapter_use) at the caller. @param n 0 to 16; 0 = none.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (an adapter of another model, one twice, a scale that is no finite number).
+ *  @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_set_adapters(sharpi_session *session, const sharpi_adapter_use *uses,
+                                                     uint32_t use_size, uint32_t n, sharpi_error *err) SHARPI_NOEXCEPT;
 /** @} */
 
 /** @defgroup embed Embeddings and reranking

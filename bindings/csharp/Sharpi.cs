@@ -98,6 +98,8 @@ namespace LibSharpi
         public byte* draft_path;
         public sharpi_device_request* devices;
         public uint n_devices, split;
+        public byte** adapters;
+        public uint n_adapters, adapter_rank;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -116,7 +118,7 @@ namespace LibSharpi
             host_token_row_bytes;
         public double token_seconds, full_token_seconds;
         public ulong capture_bytes;
-        public uint n_devices, split;
+        public uint n_devices, split, adapter_rank, reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -327,6 +329,8 @@ namespace LibSharpi
             n_decode_tokens;
         public double prefill_seconds, decode_seconds;
         public fixed byte paths[256];
+        public ulong adapters_id;
+        public uint n_adapters, n_other_tokens;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -338,6 +342,23 @@ namespace LibSharpi
         public uint* keep;
         public IntPtr progress;
         public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_adapter_summary
+    {
+        public uint struct_size, n_weights, max_rank;
+        public float alpha;
+        public ulong n_parameters, held_bytes, content_id;
+        public fixed byte name[128];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_adapter_use
+    {
+        public IntPtr adapter;
+        public float scale;
+        public uint reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -438,7 +459,8 @@ namespace LibSharpi
             SHARPI_ROW_CAPTURE = 5, SHARPI_ROW_COMPACTION = 6, SHARPI_ROW_ACTIVATIONS = 7,
             SHARPI_ROW_LOGITS = 8, SHARPI_ROW_STAGING = 9, SHARPI_ROW_EXPERTS = 10,
             SHARPI_ROW_GRAPHS = 11, SHARPI_ROW_TABLES = 12, SHARPI_ROW_LIBRARY = 13,
-            SHARPI_ROW_DRIVER = 14, SHARPI_ROW_KV_CHUNK = 15, SHARPI_MIXER_ATTENTION = 1,
+            SHARPI_ROW_DRIVER = 14, SHARPI_ROW_KV_CHUNK = 15, SHARPI_ROW_ADAPTERS = 16,
+            SHARPI_MIXER_ATTENTION = 1,
             SHARPI_MIXER_WINDOW = 2, SHARPI_MIXER_DELTA_NET = 3, SHARPI_CHAT_UNKNOWN = 0,
             SHARPI_CHAT_CHATML = 1, SHARPI_CHAT_GEMMA = 2, SHARPI_CHAT_OLMOE = 3,
             SHARPI_CHAT_TEMPLATE = 4, SHARPI_CHAT_GEMMA3 = 5, SHARPI_CHAT_NO_THINKING = 4,
@@ -670,6 +692,17 @@ namespace LibSharpi
             sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_kept(
             IntPtr session, uint layer, uint kv_head, uint* result, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_adapter_load(
+            IntPtr model, byte* gguf_path, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_adapter_destroy(IntPtr adapter);
+        [DllImport(Library)] public static extern int sharpi_adapter_info(
+            IntPtr adapter, sharpi_adapter_summary* result, sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_adapter_memory(
+            IntPtr adapter, sharpi_memory_row* rows, uint row_size, uint cap, uint* out_n,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern int sharpi_session_set_adapters(
+            IntPtr session, sharpi_adapter_use* uses, uint use_size, uint n,
             sharpi_error* err);
         [DllImport(Library)] public static extern void sharpi_embedder_params_init(
             sharpi_embedder_params* p, UIntPtr size);

@@ -105,7 +105,7 @@ static_assert(offsetof(sharpi_device_request, reserve) == 24);
 static_assert(offsetof(sharpi_device_request, rate) == 32);
 static_assert(offsetof(sharpi_device_request, link_rate) == 40);
 
-static_assert(sizeof(sharpi_plan_params) == 136);
+static_assert(sizeof(sharpi_plan_params) == 152);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_params, n_gpu_layers) == 4);
 static_assert(offsetof(sharpi_plan_params, n_gpu_ffn) == 8);
@@ -132,8 +132,11 @@ static_assert(offsetof(sharpi_plan_params, draft_path) == 112);
 static_assert(offsetof(sharpi_plan_params, devices) == 120);
 static_assert(offsetof(sharpi_plan_params, n_devices) == 128);
 static_assert(offsetof(sharpi_plan_params, split) == 132);
+static_assert(offsetof(sharpi_plan_params, adapters) == 136);
+static_assert(offsetof(sharpi_plan_params, n_adapters) == 144);
+static_assert(offsetof(sharpi_plan_params, adapter_rank) == 148);
 
-static_assert(sizeof(sharpi_plan_summary) == 288);
+static_assert(sizeof(sharpi_plan_summary) == 296);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_summary, n_ctx) == 4);
 static_assert(offsetof(sharpi_plan_summary, n_layers) == 8);
@@ -185,6 +188,7 @@ static_assert(offsetof(sharpi_plan_summary, full_token_seconds) == 264);
 static_assert(offsetof(sharpi_plan_summary, capture_bytes) == 272);
 static_assert(offsetof(sharpi_plan_summary, n_devices) == 280);
 static_assert(offsetof(sharpi_plan_summary, split) == 284);
+static_assert(offsetof(sharpi_plan_summary, adapter_rank) == 288);
 
 static_assert(sizeof(sharpi_plan_device) == 552);
 static_assert(offsetof(sharpi_plan_device, device) == 0);
@@ -364,7 +368,7 @@ static_assert(offsetof(sharpi_sample_params, logprobs) == 40);
 static_assert(offsetof(sharpi_sample_params, meanwhile) == 48);
 static_assert(offsetof(sharpi_sample_params, user_data) == 56);
 
-static_assert(sizeof(sharpi_session_summary) == 376);
+static_assert(sizeof(sharpi_session_summary) == 392);
 static_assert(offsetof(sharpi_session_summary, struct_size) == 0);
 static_assert(offsetof(sharpi_session_summary, n_tokens) == 4);
 static_assert(offsetof(sharpi_session_summary, n_ctx) == 8);
@@ -388,6 +392,9 @@ static_assert(offsetof(sharpi_session_summary, n_decode_tokens) == 96);
 static_assert(offsetof(sharpi_session_summary, prefill_seconds) == 104);
 static_assert(offsetof(sharpi_session_summary, decode_seconds) == 112);
 static_assert(offsetof(sharpi_session_summary, paths) == 120);
+static_assert(offsetof(sharpi_session_summary, adapters_id) == 376);
+static_assert(offsetof(sharpi_session_summary, n_adapters) == 384);
+static_assert(offsetof(sharpi_session_summary, n_other_tokens) == 388);
 
 static_assert(sizeof(sharpi_batch_read) == 32);
 static_assert(offsetof(sharpi_batch_read, session) == 0);

@@ -108,6 +108,7 @@ sharpi_plan_params default_plan_params() noexcept {
   p.host_budget = SHARPI_ALL_FREE;
   p.stream_rows = 0;
   p.load_mode = SHARPI_LOAD_COPY;
+  p.adapter_rank = SHARPI_UNSET;
   return p;
 }
 

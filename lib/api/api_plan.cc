@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/api_guard.h"
 #include "api/api_handles.h"
@@ -9,6 +11,7 @@
 #include "api/session_price.h"
 #include "engine/log_lines.h"
 #include "gguf/gguf_file.h"
+#include "model/adapter_file.h"
 #include "model/model_spec.h"
 #include "plan/session_plan.h"
 
@@ -17,6 +20,17 @@ using sharpi::Code;
 using sharpi::Status;
 
 namespace {
+
+sharpi::Result<std::vector<sharpi::AdapterFile>> open_adapters(const sharpi_plan_params& p,
+                                                               const sharpi::ModelSpec& spec) {
+  std::vector<sharpi::AdapterFile> out;
+  for (uint32_t i = 0; i < p.n_adapters; ++i) {
+    SHARPI_TRY(api::require(p.adapters[i], "a path of adapters"));
+    SHARPI_TRY_ASSIGN(auto one, sharpi::open_adapter(p.adapters[i], spec));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
 
 Status create_plan(const sharpi_context& context, const char* path,
                    const sharpi_plan_params* params, sharpi_plan** out) {
@@ -31,9 +45,11 @@ Status create_plan(const sharpi_context& context, const char* path,
     SHARPI_TRY_ASSIGN(auto its_file, sharpi::GgufFile::open(request.params.draft_path));
     SHARPI_TRY_ASSIGN(draft, sharpi::load_model_spec(std::move(its_file)));
   }
-  SHARPI_TRY_ASSIGN(handle->p,
-                    sharpi::make_plan(std::move(spec), context.p->sizers(), request.params,
-                                      context.p->environment(), context.p.get(), std::move(draft)));
+  SHARPI_TRY_ASSIGN(const std::vector<sharpi::AdapterFile> adapters,
+                    open_adapters(request.params, *spec));
+  SHARPI_TRY_ASSIGN(handle->p, sharpi::make_plan(std::move(spec), context.p->sizers(),
+                                                 request.params, context.p->environment(),
+                                                 context.p.get(), std::move(draft), adapters));
   sharpi::log_plan(*context.p, *handle->p);
   *out = handle.release();
   return Status::ok();

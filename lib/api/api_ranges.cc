@@ -243,6 +243,10 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(in_range_or("stream_rows", p.stream_rows, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(in_range("n_devices", p.n_devices, 0, kMaxDevices));
   SHARPI_TRY(require_array(p.devices, p.n_devices, "devices"));
+  SHARPI_TRY(in_range("n_adapters", p.n_adapters, 0, kMaxPlanAdapters));
+  SHARPI_TRY(require_array(p.adapters, p.n_adapters, "adapters"));
+  SHARPI_TRY(
+      in_range_or("adapter_rank", p.adapter_rank, 0, kMaxAdapterRank, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(one_of("split", p.split, SHARPI_SPLIT_FEWEST, SHARPI_SPLIT_TENSOR,
                     "0 (FEWEST), 1 (ALL), 2 (TENSOR)"));
   return one_of("load_mode", p.load_mode, SHARPI_LOAD_COPY, SHARPI_LOAD_MAP, "0 (COPY), 1 (MAP)");

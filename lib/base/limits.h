@@ -37,6 +37,11 @@ inline constexpr uint32_t kReplayChunk = 256;
 inline constexpr uint32_t kReplaySinks = 4;
 inline constexpr uint32_t kReplayDistance = 1024;
 inline constexpr uint32_t kMaxReplayEvery = 16;
+/// Adapters of one session.
+inline constexpr uint32_t kMaxAdapters = 16;
+/// That a plan names, and the largest rank that one may have.
+inline constexpr uint32_t kMaxPlanAdapters = 1024;
+inline constexpr uint32_t kMaxAdapterRank = 4096;
 /// Draft tokens that one step verifies.
 inline constexpr uint32_t kMaxDraft = 32;
 /// n_draft_vocab is a multiple of this: a GPU stores so many rows of the head together.

@@ -108,14 +108,14 @@ void AttentionBlocks::project_qkv(const Pass& p, uint32_t layer) const {
   const MatmulInput in =
       p.input(l.mixer_norm ? Buf::kNorm : Buf::kX, spec_.n_embd, p.rows.n_rows, Buf::kActE);
   const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
-  std::array<MatmulTask, 3> tasks;
+  std::array<WeightProduct, 3> products;
   size_t n = 0;
-  tasks[n++] = matmul_task(a.q, in, p.ws.get(Buf::kQ), a.q.n_out);
+  products[n++] = {&a.q, p.ws.get(Buf::kQ), a.q.n_out};
   if (a.kv_source < 0 && !a.fused_qkv) {
-    tasks[n++] = matmul_task(a.k, in, p.ws.get(Buf::kK), kv);
-    if (!a.v_from_k) tasks[n++] = matmul_task(a.v, in, p.ws.get(Buf::kV), kv);
+    products[n++] = {&a.k, p.ws.get(Buf::kK), kv};
+    if (!a.v_from_k) products[n++] = {&a.v, p.ws.get(Buf::kV), kv};
   }
-  p.matmul().run({tasks.data(), n});
+  ops_.products(p, in, {products.data(), n});
   if (a.kv_source < 0 && a.v_from_k) {
     std::memcpy(p.ws.get(Buf::kV), p.ws.get(Buf::kK), p.rows.n_rows * kv * sizeof(float));
   }
@@ -311,7 +311,7 @@ void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec_.layers[layer].attention;
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
   const MatmulInput in = p.input(Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
-  p.product(a.o, in, p.ws.get(Buf::kY), spec_.n_embd);
+  ops_.product(p, in, a.o, p.ws.get(Buf::kY), spec_.n_embd);
   const LayerSpec& l = spec_.layers[layer];
   ops_.add_residual(p, {l.mixer_post_norm, a.o_bias, l.mixer_residual_norm});
 }

@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "cpu/block_ops.h"
 
+#include <array>
+
 #include "cpu/ops.h"
 
 namespace sharpi::cpu {
+
+void BlockOps::products(const Pass& p, const MatmulInput& in,
+                        std::span<const WeightProduct> products) const {
+  std::array<MatmulTask, kMaxProducts> tasks;
+  for (size_t i = 0; i < products.size(); ++i)
+    tasks[i] = matmul_task(*products[i].w, in, products[i].y, products[i].y_stride);
+  p.matmul().run({tasks.data(), products.size()});
+  add_adapters(p, spec_, pool_, kernels(), in, products);
+}
 
 void BlockOps::norm_rows(const Pass& p, const float* x, const TensorRef& w, float* y) const {
   const uint64_t e = spec_.n_embd;

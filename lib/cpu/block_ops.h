@@ -4,7 +4,10 @@
 // Thread rule: immutable; rows are spread over the pool.
 #pragma once
 
+#include <span>
+
 #include "base/thread_pool.h"
+#include "cpu/adapter_products.h"
 #include "cpu/pass.h"
 
 namespace sharpi::cpu {
@@ -29,6 +32,15 @@ class BlockOps {
     pool_.for_range(n_rows, 1, [&](uint64_t b, uint64_t e) {
       for (uint64_t r = b; r < e; ++r) body(r);
     });
+  }
+  /// Products of all rows of `in`, which are those of the submission, and what the adapters of
+  /// their sessions add to them. Pre: at most kMaxProducts.
+  void products(const Pass& p, const MatmulInput& in,
+                std::span<const WeightProduct> products) const;
+  void product(const Pass& p, const MatmulInput& in, const TensorRef& w, float* y,
+               uint64_t y_stride) const {
+    const WeightProduct one{&w, y, y_stride};
+    products(p, in, {&one, 1});
   }
   /// A row of n_embd under a layer norm, which may be absent.
   void layer_norm_row(const LayerNormSpec& norm, float* row) const;

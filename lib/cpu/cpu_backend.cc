@@ -76,6 +76,10 @@ class CpuBackend final : public Backend, public TierSizer {
     return HostWeights::create(meter_, *pool_, *plan.spec, plan.placement, progress);
   }
 
+  Result<std::unique_ptr<AdapterWeights>> load_adapter(const AdapterFile& adapter) override {
+    return AdapterWeights::create(meter_, adapter);
+  }
+
  private:
   const KernelSet& kernels_;
   MemoryMeter meter_;

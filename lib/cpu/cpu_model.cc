@@ -2,6 +2,7 @@
 #include "cpu/cpu_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cpu/cpu_expert_host.h"
 #include "tier/block_tensors.h"
@@ -25,14 +26,18 @@ std::vector<MemoryRow> mapped_rows(const ModelSpec& spec, const Placement& place
 }
 
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
-                                  bool copy_weights, uint64_t workspace_bytes,
+                                  bool copy_weights, const WorkspaceLayout& workspace,
                                   uint32_t n_workspaces) {
   std::vector<MemoryRow> rows;
   if (!copy_weights) rows = mapped_rows(spec, placement);
-  const uint64_t activations = workspace_bytes * n_workspaces;
-  if (activations != 0) {
-    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_ANONYMOUS,
-                            "activations", activations, activations));
+  const uint64_t adapters = adapter_scratch_bytes(workspace);
+  const std::pair<const char*, uint64_t> parts[] = {{"activations", workspace.bytes - adapters},
+                                                    {"products of adapters", adapters}};
+  for (const auto& [label, bytes] : parts) {
+    const uint64_t all = bytes * n_workspaces;
+    if (all == 0) continue;
+    rows.push_back(
+        make_row(TierId::kCpu, 0, SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_ANONYMOUS, label, all, all));
   }
   return rows;
 }
@@ -88,7 +93,7 @@ std::vector<MemoryRow> CpuModel::plan_rows(const ModelSpec& spec, const Placemen
                                            const KernelSet& kernels, uint32_t n_threads) {
   const WorkspaceLayout w = make_workspace_layout(spec, placement, model, session,
                                                   matmul_config(model, kernels), n_threads);
-  return model_rows(spec, placement, model.copy_weights, w.bytes, model.max_concurrent);
+  return model_rows(spec, placement, model.copy_weights, w, model.max_concurrent);
 }
 
 CpuModel::CpuModel(MemoryMeter* meter, ThreadPool* pool, const KernelSet& kernels,
@@ -156,7 +161,7 @@ Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& work
 }
 
 std::vector<MemoryRow> CpuModel::memory_rows() const {
-  return model_rows(spec(), plan_->placement, plan_->model.copy_weights, workspace_layout_.bytes,
+  return model_rows(spec(), plan_->placement, plan_->model.copy_weights, workspace_layout_,
                     n_workspaces_);
 }
 

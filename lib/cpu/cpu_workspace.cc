@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cpu/adapter_products.h"
 #include "cpu/attention.h"
 #include "cpu/cpu_session.h"
 #include "cpu/delta_net.h"
@@ -116,6 +117,10 @@ uint64_t ple_slice_floats(const ModelSpec& spec) {
   return spec.d_ple % block == 0 ? spec.d_ple : spec.d_ple + 2 * block;
 }
 
+uint64_t adapter_scratch_bytes(const WorkspaceLayout& layout) {
+  return round_up(layout.size_of(Buf::kAdapter), 64);
+}
+
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,
                                       const MatmulConfig& matmul, uint32_t n_threads) {
@@ -172,6 +177,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add(Buf::kReplay, session.replay_every == 0 || w.attn_heads == 0
                             ? 0
                             : replay_scratch_bytes(n_threads, rows, w.attn_kv_heads, w.attn_dim));
+  out.add_floats(Buf::kAdapter, adapter_scratch_floats(rows, model.adapter_rank));
   return out;
 }
 

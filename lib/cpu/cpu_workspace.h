@@ -52,7 +52,8 @@ enum class Buf : uint32_t {
   kMatmul,   // scratch of the kernels
   kAttention,
   kDelta,
-  kReplay,  // scratch of replay scores
+  kReplay,   // scratch of replay scores
+  kAdapter,  // [rows][kMaxProducts][rank] A x of adapters
   kCount,
 };
 
@@ -66,6 +67,9 @@ struct WorkspaceLayout : BufferLayout<Buf, 64> {
 /// Floats of a row for one layer's slice of the table of per-layer embeddings: the slice, or the
 /// blocks that hold it where it need not begin or end with one.
 uint64_t ple_slice_floats(const ModelSpec& spec);
+
+/// Bytes of a workspace that the low-rank products of adapters take.
+uint64_t adapter_scratch_bytes(const WorkspaceLayout& layout);
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,

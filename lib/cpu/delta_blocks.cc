@@ -29,12 +29,12 @@ void DeltaBlocks::project(const Pass& p, uint32_t layer) const {
   const DeltaNetSpec& d = l.delta;
   ops_.norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
   const MatmulInput in = p.input(Buf::kNorm, spec_.n_embd, p.rows.n_rows, Buf::kActE);
-  const std::array<MatmulTask, 4> tasks = {
-      matmul_task(d.qkv, in, p.ws.get(Buf::kQkv), d.conv_dim()),
-      matmul_task(d.gate, in, p.ws.get(Buf::kGate), d.value_dim()),
-      matmul_task(d.alpha, in, p.ws.get(Buf::kAlpha), d.n_v_heads),
-      matmul_task(d.beta, in, p.ws.get(Buf::kBeta), d.n_v_heads)};
-  p.matmul().run(tasks);
+  const std::array<WeightProduct, 4> products = {
+      WeightProduct{&d.qkv, p.ws.get(Buf::kQkv), d.conv_dim()},
+      WeightProduct{&d.gate, p.ws.get(Buf::kGate), d.value_dim()},
+      WeightProduct{&d.alpha, p.ws.get(Buf::kAlpha), d.n_v_heads},
+      WeightProduct{&d.beta, p.ws.get(Buf::kBeta), d.n_v_heads}};
+  ops_.products(p, in, products);
 }
 
 /// What follows from the layer and the session's memory; the rows are missing.
@@ -103,7 +103,7 @@ void DeltaBlocks::project_out(const Pass& p, uint32_t layer) const {
   const LayerSpec& l = spec_.layers[layer];
   const DeltaNetSpec& d = l.delta;
   const MatmulInput mixed = p.input(Buf::kMix, d.value_dim(), p.rows.n_rows, Buf::kActWide);
-  p.product(d.out, mixed, p.ws.get(Buf::kY), spec_.n_embd);
+  ops_.product(p, mixed, d.out, p.ws.get(Buf::kY), spec_.n_embd);
   ops_.add_residual(p, {l.mixer_post_norm});
 }
 

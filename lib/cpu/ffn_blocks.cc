@@ -50,23 +50,23 @@ void FfnBlocks::gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, 
   const MatmulInput& in = p.normed;
   float* g = p.ws.get(Buf::kFfnGate);
   float* u = p.ws.get(Buf::kFfnUp);
-  const std::array<MatmulTask, 2> tasks = {matmul_task(gate, in, g, width),
-                                           matmul_task(up, in, u, width)};
-  p.matmul().run(tasks);
+  const std::array<WeightProduct, 2> products = {WeightProduct{&gate, g, width},
+                                                 WeightProduct{&up, u, width}};
+  ops_.products(p, in, products);
   ops_.activate(f, g, u, width, width, p.rows.n_rows, g);
 }
 
 void FfnBlocks::up_alone(const Pass& p, const FfnSpec& f) const {
   float* u = p.ws.get(Buf::kFfnGate);
   const uint64_t width = f.d_ff;
-  p.product(f.up, p.normed, u, width);
+  ops_.product(p, p.normed, f.up, u, width);
   ops_.each_row(p.rows.n_rows,
                 [&](uint64_t r) { gelu(kernels_, u + r * width, f32_weights(f.up_bias), width); });
 }
 
 void FfnBlocks::down(const Pass& p, const TensorRef& down, uint64_t width) const {
   const MatmulInput h = p.input(Buf::kFfnGate, width, p.rows.n_rows, Buf::kActWide);
-  p.product(down, h, p.ws.get(Buf::kY), spec_.n_embd);
+  ops_.product(p, h, down, p.ws.get(Buf::kY), spec_.n_embd);
 }
 
 void FfnBlocks::norm_router(Pass& p, const LayerSpec& l) const {

@@ -13,6 +13,12 @@ Status DeviceBackend::check_model(const ModelSpec& spec, const Placement& placem
   return check_parts(spec, placement);
 }
 
+Status DeviceBackend::check_adapters() const {
+  return Status::error(Code::kUnsupported,
+                       "adapters (LoRA) are asked for, which the GPU does not compute yet; the CPU "
+                       "does");
+}
+
 uint64_t DeviceBackend::expert_slot_bytes(const ModelSpec& spec, const Placement&) const {
   return make_slot_layout(spec).bytes;
 }

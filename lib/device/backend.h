@@ -20,6 +20,7 @@ class DeviceBackend : public Backend, public TierSizer {
   uint32_t device_index() const final { return device_->index(); }
   /// A tier asks this before what its kernels cannot do.
   Status check_model(const ModelSpec& spec, const Placement& placement) const override;
+  Status check_adapters() const final;
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& placement) const final;
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,

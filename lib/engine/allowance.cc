@@ -39,7 +39,8 @@ Allowance::Allowance(const Plan& plan) {
   }
   std::vector<MemoryRow> own;
   for (const MemoryRow& r : plan.rows) {
-    if (r.per_session == 0) own.push_back(r);
+    // Adapters take theirs when they are loaded.
+    if (r.per_session == 0 && r.purpose != SHARPI_ROW_ADAPTERS) own.push_back(r);
   }
   held_ = HeldBytes::of(own);
 }

@@ -10,6 +10,7 @@ Status PassRunner::begin(uint32_t n_rows, SequenceRows* rows) {
   rows->n_rows = n_rows;
   rows->position = core_.ledger().next_position();
   rows->n_best = core_.n_best;
+  rows->adapters = core_.adapters.uses();
   if (core_.shape.replay_every != 0) SHARPI_TRY(begin_replay(rows));
   return drafters_.take_hidden(rows);
 }

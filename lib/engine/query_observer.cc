@@ -23,6 +23,7 @@ Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position
   q.n_rows = static_cast<uint32_t>(tokens.size());
   q.position = position;
   q.first_logit_row = q.n_rows;
+  q.adapters = core_.adapters.uses();
   Submission rows;
   rows.tokens = tokens.data();
   rows.n_rows = q.n_rows;

@@ -117,6 +117,16 @@ Status Session::set_sampler(const sharpi_sampler_params& params) {
   return state_->drawer.set_sampler(params);
 }
 
+Status Session::set_adapters(std::span<const AdapterChoice> choices) {
+  return no_throw([&]() -> Status {
+    SessionCore& core = state_->core;
+    const uint64_t before = core.adapters.id();
+    SHARPI_TRY(core.adapters.choose(*core.model, choices));
+    if (core.adapters.id() != before) core.transcript.note_other_adapters(core.ledger().n_tokens());
+    return Status::ok();
+  });
+}
+
 Status Session::sample(const sharpi_sample_params& params, int32_t* out) {
   return state_->drawer.sample(params, out);
 }

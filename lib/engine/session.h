@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/adapter.h"
 #include "engine/draft_model.h"
 #include "engine/draft_mtp.h"
 #include "engine/draft_pace.h"
@@ -56,6 +57,8 @@ class Session {
   std::span<const DraftPlace> draft_places() const;
 
   Status set_sampler(const sharpi_sampler_params& params);
+  /// Of what is read from now on.
+  Status set_adapters(std::span<const AdapterChoice> choices);
   /// `params` as sharpi_sample_params says; logprobs of a step are those of its tokens.
   Status sample(const sharpi_sample_params& params, int32_t* out);
   Status step(const sharpi_sample_params& params, std::span<int32_t> out, uint32_t* out_n);

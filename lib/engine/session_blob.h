@@ -2,7 +2,7 @@
 // The saved form of a session, the same from every tier and placement. Little-endian. The head says
 // what there is, the body holds it.
 // Head:
-//   BlobHeader
+//   BlobHeader; with kBlobAdapters: BlobAdapters
 //   i32 tokens[n_tokens]
 //   BlobSampler, i32 bias_tokens[n_bias], f32 bias_values[n_bias]
 //   per layer: BlobLayerHeader, u32 positions[n_lists][n_compacted]
@@ -43,7 +43,7 @@ struct BlobHeader {
   uint64_t content_id = 0;
   uint64_t total_bytes = 0;
   uint32_t n_tokens = 0;
-  uint32_t flags = 0;          // kBlobCompacted, kBlobReplay
+  uint32_t flags = 0;          // kBlobCompacted, kBlobReplay, kBlobAdapters
   uint32_t ring_low = 0;       // lowest position whose row is in the sliding windows
   uint32_t evicted_floor = 0;  // lowest length that truncation reaches after compaction
   uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
@@ -51,9 +51,17 @@ struct BlobHeader {
   uint64_t base = 0;      // of positions: what RoPE counted when token 0 of these was read
 };
 static_assert(sizeof(BlobHeader) == 72);
-inline constexpr uint32_t kBlobCompacted = 1, kBlobReplay = 2;
+inline constexpr uint32_t kBlobCompacted = 1, kBlobReplay = 2, kBlobAdapters = 4;
 /// Sessions do not read more tokens than that.
 inline constexpr uint64_t kBlobMaxBase = uint64_t{1} << 52;
+
+/// Behind the head, with kBlobAdapters: which adapters the session has (ChosenAdapters::id()), and
+/// how many of its first tokens were read with others.
+struct BlobAdapters {
+  uint64_t id = 0;
+  uint32_t n_other_tokens = 0, reserved = 0;
+};
+static_assert(sizeof(BlobAdapters) == 16);
 
 /// sharpi_sampler_params and the state of its random numbers.
 struct BlobSampler {

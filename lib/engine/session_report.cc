@@ -20,6 +20,9 @@ void summarise(const SessionState& s, sharpi_session_summary* out) {
   out->n_slots_max = ledger.max_slots();
   out->is_compacted = ledger.is_compacted();
   out->n_logit_rows = core.transcript.logit_rows().n;
+  out->adapters_id = core.adapters.id();
+  out->n_adapters = static_cast<uint32_t>(core.adapters.uses().size());
+  out->n_other_tokens = core.transcript.other_tokens();
   out->n_checkpoints = s.checkpoints.n_used();
   Plan like = core.model->plan();
   like.session = core.shape;

@@ -91,6 +91,7 @@ class SessionRestorer {
     SHARPI_TRY(in->read(&h_, sizeof h_));
     SHARPI_TRY(check_fixed(h_));
     SHARPI_TRY(check_header());
+    SHARPI_TRY(read_adapters(in));
     SHARPI_TRY(read_list(in, h_.n_tokens, &tokens_));
     for (const int32_t t : tokens_) {
       if (t < 0 || static_cast<uint32_t>(t) >= spec_.n_vocab)
@@ -122,7 +123,8 @@ class SessionRestorer {
           "the saved session has %u tokens, but this session has a context of %u", h_.n_tokens,
           core_.shape.n_ctx);
     }
-    if (h_.flags > (kBlobCompacted | kBlobReplay)) return damaged("it has unknown flags");
+    if (h_.flags > (kBlobCompacted | kBlobReplay | kBlobAdapters))
+      return damaged("it has unknown flags");
     // Only a session that has evicted rows has gone on past its context.
     if (h_.base > kBlobMaxBase || (h_.base != 0 && h_.n_tokens == 0))
       return damaged("its base of positions is impossible");
@@ -146,6 +148,17 @@ class SessionRestorer {
           h_.n_checkpoints, s_->checkpoints.all().size());
     }
     return Status::ok();
+  }
+
+  /// Rows are those of the adapters that read them, so the session that goes on has to have them.
+  Status read_adapters(BlobCursor* in) {
+    if ((h_.flags & kBlobAdapters) != 0) SHARPI_TRY(in->read(&adapters_, sizeof adapters_));
+    const bool none = adapters_.id == 0 && adapters_.n_other_tokens == 0;
+    if (adapters_.n_other_tokens > h_.n_tokens || adapters_.reserved != 0 ||
+        none != ((h_.flags & kBlobAdapters) == 0)) {
+      return damaged("what it says of adapters is impossible");
+    }
+    return core_.adapters.check_saved(adapters_.id);
   }
 
   /// Every row of a session that captures replay scores has one, or its query.
@@ -446,6 +459,7 @@ class SessionRestorer {
       }
       LedgerCodec::set_header(h_, ledger);
     });
+    core_.transcript.note_other_adapters(adapters_.n_other_tokens);
     s_->drafters.restart(core_.ledger().next_position());
     for (uint32_t i = 0; i < h_.n_checkpoints; ++i) {
       const BlobCheckpointHeader& c = checkpoints_[i];
@@ -460,6 +474,7 @@ class SessionRestorer {
   BlobSource* source_;
   uint64_t total_ = 0, sum_ = 0;
   BlobHeader h_;
+  BlobAdapters adapters_;
   std::vector<int32_t> tokens_;
   sharpi_sampler_params sampler_{};
   std::vector<int32_t> bias_tokens_;

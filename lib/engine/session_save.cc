@@ -63,6 +63,9 @@ class SessionSaver {
       h_.flags |= kBlobReplay;
       h_.n_scored = core_.ledger().scored_tokens();
     }
+    const BlobAdapters adapters{core_.adapters.id(), core_.transcript.other_tokens()};
+    const bool adapted = adapters.id != 0 || adapters.n_other_tokens != 0;
+    if (adapted) h_.flags |= kBlobAdapters;
     h_.n_layers = spec_.n_layers();
     h_.content_id = spec_.file->content_id();
     h_.total_bytes = total;
@@ -72,6 +75,7 @@ class SessionSaver {
       if (all[i].used) checkpoints_.push_back(i);
     h_.n_checkpoints = static_cast<uint32_t>(checkpoints_.size());
     SHARPI_TRY(put(&h_, sizeof h_));
+    if (adapted) SHARPI_TRY(put(&adapters, sizeof adapters));
     SHARPI_TRY(put(core_.tokens().data(), core_.tokens().size() * sizeof(int32_t)));
     SHARPI_TRY(sampler());
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer_header(l));

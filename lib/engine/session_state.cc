@@ -30,6 +30,7 @@ Status SessionState::copy_from(const SessionState& from) {
     SHARPI_TRY(core.tiers[t]->copy_from(*from.core.tiers[t], from.core.ledger().max_slots()));
   SHARPI_TRY(drafters.copy_from(from.drafters));
   core.transcript.copy_from(from.core.transcript);
+  core.adapters = from.core.adapters;
   checkpoints.copy_from(from.checkpoints);
   drawer.sampler().copy_from(from.drawer.sampler());
   observer.copy_from(from.observer);

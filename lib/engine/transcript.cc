@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "engine/transcript.h"
 
+#include <algorithm>
+
 namespace sharpi {
 
 void Transcript::begin(KvLedger empty, uint32_t n_ctx) {
   ledger_ = std::move(empty);
   tokens_.clear();
   tokens_.reserve(n_ctx);
-  n_tried_ = 0;
+  n_tried_ = n_other_ = 0;
   logit_rows_ = {};
 }
 
@@ -64,6 +66,7 @@ void Transcript::fail(uint32_t n_rows, bool rings_written, uint32_t n_spare) noe
 void Transcript::take_back(uint32_t n_tokens) noexcept {
   ledger_.truncate(n_tokens);
   tokens_.resize(n_tokens);
+  n_other_ = std::min(n_other_, n_tokens);
   n_tried_ = 0;
   logit_rows_ = {};
 }
@@ -75,12 +78,14 @@ void Transcript::compact(std::span<const KvMove> moves) noexcept {
 void Transcript::shift_context(uint32_t shift) noexcept {
   ledger_.rebase(shift);
   tokens_.erase(tokens_.begin(), tokens_.begin() + shift);
+  n_other_ -= std::min(n_other_, shift);
 }
 
 void Transcript::copy_from(const Transcript& from) {
   ledger_ = from.ledger_;
   tokens_.assign(from.tokens_.begin(), from.tokens_.end());
   logit_rows_ = from.logit_rows_;
+  n_other_ = from.n_other_;
 }
 
 }  // namespace sharpi

@@ -30,6 +30,8 @@ class Transcript {
   /// Oldest first, those that are tried included.
   std::span<const int32_t> tokens() const { return tokens_; }
   const LogitRows& logit_rows() const { return logit_rows_; }
+  /// The first so many tokens were read with other adapters than those behind them.
+  uint32_t other_tokens() const { return n_other_; }
   uint64_t token_bytes() const { return tokens_.capacity() * sizeof(int32_t); }
   /// kInternal: tokens and rows do not agree, which nothing may compute from.
   Status check() const;
@@ -52,6 +54,8 @@ class Transcript {
   /// queries, logits and, with `rings_written`, rows of sliding windows; its first n_spare rows
   /// overwrite only rows that no window sees any more.
   void fail(uint32_t n_rows, bool rings_written, uint32_t n_spare) noexcept;
+  /// What follows the first n_tokens is read with other adapters. Pre: there are as many.
+  void note_other_adapters(uint32_t n_tokens) noexcept { n_other_ = n_tokens; }
   /// All rows have their replay scores.
   void mark_scored() noexcept { ledger_.mark_scored(); }
   /// The first n_tokens are left, and no logits. Pre: reachable.
@@ -83,6 +87,7 @@ class Transcript {
   KvLedger ledger_;
   std::vector<int32_t> tokens_;  // capacity n_ctx from the start
   uint32_t n_tried_ = 0;         // of them, behind those that the ledger counts
+  uint32_t n_other_ = 0;         // of those that the ledger counts, the first
   LogitRows logit_rows_;
 };
 

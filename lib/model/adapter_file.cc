@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/limits.h"
 #include "gguf/ggml_type.h"
 
 namespace sharpi {

@@ -17,9 +17,6 @@
 
 namespace sharpi {
 
-/// The largest rank that an adapter may have.
-inline constexpr uint32_t kMaxAdapterRank = 4096;
-
 /// What an adapter adds to one weight.
 struct AdapterPair {
   uint32_t tensor = 0;            // the weight: its index in the model's file

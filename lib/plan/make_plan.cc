@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/adapter_plan.h"
 #include "plan/device_requests.h"
 #include "plan/drafter_plan.h"
 #include "plan/encoder_plan.h"
@@ -19,15 +20,16 @@ namespace {
 
 using Sizers = std::vector<const TierSizer*>;
 
-/// A model that the kernels of a device cannot compute: refused if blocks are asked for there, else
-/// the plan goes on without the device and says why.
+/// A model, or adapters, that the kernels of a device cannot compute: refused if blocks are asked
+/// for there, else the plan goes on without the device and says why.
 Status leave_out_if_unsupported(const ModelSpec& spec, const sharpi_plan_params& params,
                                 DeviceRequests* requests, Plan* plan) {
   const Placement whole = Placement::all(spec, DeviceIndex::kHere);
   std::vector<DeviceRequest> can;
   Status first;
   for (const DeviceRequest& d : requests->devices) {
-    const Status s = d.sizer->check_model(spec, whole);
+    Status s = d.sizer->check_model(spec, whole);
+    if (s.is_ok() && plan->model.adapter_rank != 0) s = d.sizer->check_adapters();
     if (s.is_ok()) can.push_back(d);
     if (s.is_ok()) continue;
     if (first.is_ok()) first = s;
@@ -247,7 +249,8 @@ ModelShape asked_shape(const sharpi_plan_params& p) {
                     p.max_concurrent,
                     p.n_sessions,
                     p.stream_rows,
-                    p.load_mode == SHARPI_LOAD_COPY};
+                    p.load_mode == SHARPI_LOAD_COPY,
+                    0};
 }
 
 }  // namespace
@@ -257,12 +260,16 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
                                               const sharpi_plan_params& params,
                                               const PlanEnvironment& environment,
                                               const PlanMachine* machine,
-                                              std::shared_ptr<const ModelSpec> draft) {
+                                              std::shared_ptr<const ModelSpec> draft,
+                                              std::span<const AdapterFile> adapters) {
   auto plan = std::make_shared<Plan>();
   plan->spec = spec;
   plan->draft_spec = std::move(draft);
   plan->file_fingerprint = spec->file->fingerprint();
   plan->model = asked_shape(params);
+  SHARPI_TRY_ASSIGN(plan->model.adapter_rank,
+                    resolve_adapter_rank(*spec, params.adapter_rank, adapters));
+  for (const AdapterFile& a : adapters) plan->adapters.push_back(adapter_row(a));
   plan->split = params.split;
   SHARPI_TRY_ASSIGN(DeviceRequests requests, resolve_devices(sizers, params, environment.device));
   if (requests.host.sizer != nullptr) plan->devices.push_back(plan_device(requests.host));

@@ -275,6 +275,7 @@ sharpi_plan_summary Plan::summary() const {
   s.capture_bytes = capture_bytes;
   s.n_devices = static_cast<uint32_t>(devices.size());
   s.split = split;
+  s.adapter_rank = model.adapter_rank;
   add_totals(*this, &s);
   add_dtypes(*this, &s);
   const TokenBytes host = token_bytes(*spec, placement, session, DeviceIndex::kHost);

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "model/adapter_file.h"
 #include "model/model_spec.h"
 #include "plan/block_placement.h"
 #include "plan/devices.h"
@@ -68,6 +70,7 @@ struct Plan {
   Placement placement;
   std::vector<PlanDevice> devices;  // that blocks may go to, the host first
   ModelShape model;
+  std::vector<MemoryRow> adapters;  // that the request names
   SessionShape session;
   std::string placement_reason;  // why an automatic placement left the GPU out; empty = it did not
   std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
@@ -109,13 +112,15 @@ Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out);
 
 /// Solves a plan. `sizers`: the tiers of this context, CPU first. `params` is complete and of
 /// current size. Without a `machine`, rates that are not given stay unknown. `draft`: the model of
-/// draft_path, null = none. Fails as sharpi_plan_create() documents.
+/// draft_path, null = none; `adapters`: those that it names. Fails as sharpi_plan_create()
+/// documents.
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> spec,
                                               const std::vector<const TierSizer*>& sizers,
                                               const sharpi_plan_params& params,
                                               const PlanEnvironment& environment,
                                               const PlanMachine* machine = nullptr,
-                                              std::shared_ptr<const ModelSpec> draft = nullptr);
+                                              std::shared_ptr<const ModelSpec> draft = nullptr,
+                                              std::span<const AdapterFile> adapters = {});
 
 /// What the template's capture window takes of a session, on all tiers, or a window of 64 would.
 uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& plan);

@@ -48,6 +48,7 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
     add(plan->model_rows(*s));
     add(plan->session_rows(*s, plan->session));
   }
+  add(plan->adapters);
   add(engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk));
   add(mtp_model_rows(sizers, *plan, plan->session));
   add(mtp_session_rows(sizers, *plan, plan->session));

@@ -43,6 +43,7 @@ struct ModelShape {
   /// Rows of a call from which weights stream; 0 = measured at load, SHARPI_UNSET = never.
   uint32_t stream_rows = SHARPI_UNSET;
   bool copy_weights = false;  // those in host memory are copies, not pages of the file
+  uint32_t adapter_rank = 0;  // the most that calls have scratch for; 0 = no adapters
   /// Rows of a call that may want logits.
   uint32_t head_rows() const { return max_logit_rows > max_batch ? max_logit_rows : max_batch; }
   uint32_t max_rows() const { return n_chunk > max_batch ? n_chunk : max_batch; }

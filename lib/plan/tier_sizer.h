@@ -40,6 +40,8 @@ class TierSizer {
   virtual uint64_t expert_slot_bytes(const ModelSpec&, const Placement&) const { return 0; }
   /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
+  /// kUnsupported where this device cannot compute for sessions with adapters.
+  virtual Status check_adapters() const { return Status::ok(); }
   /// kUnsupported where this device cannot have a part of a model of which `others`, none of them
   /// the host, have parts too.
   virtual Status check_beside(const std::vector<const TierSizer*>& others) const;

@@ -64,6 +64,10 @@ Result<std::unique_ptr<TierModel>> Backend::load_beside(TierModel&,
   return load(std::move(plan), nullptr);
 }
 
+Result<std::unique_ptr<AdapterWeights>> Backend::load_adapter(const AdapterFile&) {
+  return std::unique_ptr<AdapterWeights>();
+}
+
 Result<std::unique_ptr<HostWeights>> Backend::copy_weights(const Plan&, const LoadProgress&) {
   return std::unique_ptr<HostWeights>();
 }

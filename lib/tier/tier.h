@@ -21,6 +21,7 @@
 #include "kv/ledger.h"
 #include "kv/policy.h"
 #include "plan/plan.h"
+#include "tier/adapter_weights.h"
 #include "tier/expert_cache.h"
 #include "tier/expert_host.h"
 #include "tier/meanwhile.h"
@@ -53,6 +54,8 @@ struct SequenceRows {
   bool drafted = false;
   /// The pass gives its rows their replay scores.
   bool replay = false;
+  /// What is added to products of these rows. Plans with a device but the host have none.
+  std::span<const AdapterUse> adapters;
   /// Where the hidden rows of this share go, as the head's norm leaves them, from row
   /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
   /// wants them. The tier of the head writes them; a GPU's has to be loaded with Placement::mtp.
@@ -207,6 +210,8 @@ class Backend {
   /// business.
   virtual Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
                                                             const LoadProgress& progress);
+  /// The weights of an adapter, in host memory. Null: another backend's business.
+  virtual Result<std::unique_ptr<AdapterWeights>> load_adapter(const AdapterFile& adapter);
 };
 
 }  // namespace sharpi

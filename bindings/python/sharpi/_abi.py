@@ -97,6 +97,7 @@ SHARPI_ROW_TABLES = 12
 SHARPI_ROW_LIBRARY = 13
 SHARPI_ROW_DRIVER = 14
 SHARPI_ROW_KV_CHUNK = 15
+SHARPI_ROW_ADAPTERS = 16
 SHARPI_MIXER_ATTENTION = 1
 SHARPI_MIXER_WINDOW = 2
 SHARPI_MIXER_DELTA_NET = 3
@@ -278,6 +279,9 @@ class sharpi_plan_params(Structure):
         ("devices", c_void_p),
         ("n_devices", c_uint32),
         ("split", c_uint32),
+        ("adapters", c_void_p),
+        ("n_adapters", c_uint32),
+        ("adapter_rank", c_uint32),
     ]
 
 
@@ -334,6 +338,8 @@ class sharpi_plan_summary(Structure):
         ("capture_bytes", c_uint64),
         ("n_devices", c_uint32),
         ("split", c_uint32),
+        ("adapter_rank", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -650,6 +656,9 @@ class sharpi_session_summary(Structure):
         ("prefill_seconds", c_double),
         ("decode_seconds", c_double),
         ("paths", c_char * 256),
+        ("adapters_id", c_uint64),
+        ("n_adapters", c_uint32),
+        ("n_other_tokens", c_uint32),
     ]
 
 
@@ -693,6 +702,27 @@ class sharpi_compact_report(Structure):
         ("kept_scored", c_uint32),
         ("kept_unranked", c_uint32),
         ("kept_replayed", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class sharpi_adapter_summary(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_weights", c_uint32),
+        ("max_rank", c_uint32),
+        ("alpha", c_float),
+        ("n_parameters", c_uint64),
+        ("held_bytes", c_uint64),
+        ("content_id", c_uint64),
+        ("name", c_char * 128),
+    ]
+
+
+class sharpi_adapter_use(Structure):
+    _fields_ = [
+        ("adapter", c_void_p),
+        ("scale", c_float),
         ("reserved", c_uint32),
     ]
 
@@ -850,6 +880,11 @@ FUNCTIONS = {
     "sharpi_compact_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_session_compact": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_kept": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p, c_uint32, c_void_p, c_void_p)),
+    "sharpi_adapter_load": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "sharpi_adapter_destroy": (None, (c_void_p,)),
+    "sharpi_adapter_info": (c_int32, (c_void_p, c_void_p, c_void_p)),
+    "sharpi_adapter_memory": (c_int32, (c_void_p, c_void_p, c_uint32, c_uint32, c_void_p, c_void_p)),
+    "sharpi_session_set_adapters": (c_int32, (c_void_p, c_void_p, c_uint32, c_uint32, c_void_p)),
     "sharpi_embedder_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_embedder_create": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_embedder_destroy": (None, (c_void_p,)),

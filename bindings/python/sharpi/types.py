@@ -235,6 +235,8 @@ class RowPurpose(_Number):
     """Measured, not planned: what the driver took."""
     KV_CHUNK = 15
     """Chunk scratch of sliding-window layers."""
+    ADAPTERS = 16
+    """Weights of an adapter: taken when it is loaded."""
 
 
 class Mixer(_Number):
@@ -493,6 +495,8 @@ class PlanSummary:
     """Of sharpi_plan_devices()."""
     split: Split
     """As in the parameters."""
+    adapter_rank: int
+    """Of adapters that may be loaded; 0 = none."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_plan_summary) -> "PlanSummary":
@@ -548,6 +552,7 @@ class PlanSummary:
             capture_bytes=s.capture_bytes,
             n_devices=s.n_devices,
             split=Split(s.split),
+            adapter_rank=s.adapter_rank,
         )
 
 
@@ -950,6 +955,13 @@ class SessionSummary:
     paths: str
     """Kernel paths, such as "cpu avx512; q4_K: int8-dot / int8-panel": of one row / of the most.
     Cut off with "..."; sharpi_model_json() has them whole."""
+    adapters_id: int
+    """Of the adapters it has and their scales; 0 = none."""
+    n_adapters: int
+    """With a scale other than 0."""
+    n_other_tokens: int
+    """The first so many tokens were read with other adapters, or none:
+    sharpi_session_set_adapters() came behind them."""
 
     @classmethod
     def of(cls, s: _abi.sharpi_session_summary) -> "SessionSummary":
@@ -976,6 +988,9 @@ class SessionSummary:
             prefill_seconds=s.prefill_seconds,
             decode_seconds=s.decode_seconds,
             paths=s.paths.decode("utf-8", "replace"),
+            adapters_id=s.adapters_id,
+            n_adapters=s.n_adapters,
+            n_other_tokens=s.n_other_tokens,
         )
 
 
@@ -1274,6 +1289,14 @@ class PlanOptions(SessionOptions, total=False):
     with the others of the list. Default null."""
     split: Union[Split, str, None]
     """Default FEWEST."""
+    adapters: Optional[int]
+    """n_adapters paths of adapters (LoRA) that will be loaded beside the model: each is opened,
+    checked against the model and priced, and sharpi_adapter_load() has its memory then. A plan with
+    adapters leaves GPUs out so far, or is UNSUPPORTED where one is named. Default null."""
+    n_adapters: Optional[int]
+    adapter_rank: Optional[int]
+    """The largest rank of adapters that calls have scratch for, 0 to 4096; default UNSET = the
+    largest of `adapters`, 0 (no adapters) without any."""
 
 
 class SamplerOptions(TypedDict, total=False):

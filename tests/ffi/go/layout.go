@@ -52,6 +52,8 @@ func main() {
 		C.sharpi_session_summary{},
 		C.sharpi_stop_stream{},
 		C.sharpi_text_stream{},
+		C.sharpi_adapter_summary{},
+		C.sharpi_adapter_use{},
 		C.sharpi_embedder_params{},
 		C.sharpi_embedder_summary{},
 		C.sharpi_text_tokens{},

@@ -211,6 +211,8 @@ pub struct sharpi_session([u8; 0]);
 #[repr(C)]
 pub struct sharpi_embedder([u8; 0]);
 #[repr(C)]
+pub struct sharpi_adapter([u8; 0]);
+#[repr(C)]
 pub struct sharpi_grammar([u8; 0]);
 #[repr(C)]
 pub struct sharpi_matcher([u8; 0]);
@@ -262,6 +264,7 @@ constants! {
         SHARPI_ROW_ACTIVATIONS = 7; SHARPI_ROW_LOGITS = 8; SHARPI_ROW_STAGING = 9;
         SHARPI_ROW_EXPERTS = 10; SHARPI_ROW_GRAPHS = 11; SHARPI_ROW_TABLES = 12;
         SHARPI_ROW_LIBRARY = 13; SHARPI_ROW_DRIVER = 14; SHARPI_ROW_KV_CHUNK = 15;
+        SHARPI_ROW_ADAPTERS = 16;
         SHARPI_MIXER_ATTENTION = 1; SHARPI_MIXER_WINDOW = 2; SHARPI_MIXER_DELTA_NET = 3;
         SHARPI_CHAT_UNKNOWN = 0; SHARPI_CHAT_CHATML = 1; SHARPI_CHAT_GEMMA = 2;
         SHARPI_CHAT_OLMOE = 3; SHARPI_CHAT_TEMPLATE = 4; SHARPI_CHAT_GEMMA3 = 5;
@@ -319,7 +322,7 @@ structs! {
         device_rate: f64, pcie_rate: f64, host_rate: f64, session: *const sharpi_session_params,
         n_gpu_experts: i32, gpu_ends: i32, stream_rows: u32, load_mode: u32,
         draft_path: *const c_char, devices: *const sharpi_device_request, n_devices: u32,
-        split: u32,
+        split: u32, adapters: *const *const c_char, n_adapters: u32, adapter_rank: u32,
     }
     struct sharpi_plan_summary {
         struct_size: u32, n_ctx: u32, n_layers: u32, n_gpu_layers: u32, n_gpu_ffn: u32,
@@ -334,6 +337,7 @@ structs! {
         stream_rows: u32, load_mode: u32, device_token_bytes: u64, host_token_bytes: u64,
         device_token_row_bytes: u64, host_token_row_bytes: u64, token_seconds: f64,
         full_token_seconds: f64, capture_bytes: u64, n_devices: u32, split: u32,
+        adapter_rank: u32, reserved: u32,
     }
     struct sharpi_plan_device {
         device: u32, tier: u32, n_layers: u32, n_ffn: u32, n_experts: u32, n_expert_slots: u32,
@@ -431,6 +435,7 @@ structs! {
         v_dtype: u32, tail_k_dtype: u32, tail_v_dtype: u32, reserved: u32, kv_payload_bytes: u64,
         kv_held_bytes: u64, kv_shared_bytes: u64, seed: u64, n_prefill_tokens: u64,
         n_decode_tokens: u64, prefill_seconds: f64, decode_seconds: f64, paths: [c_char; 256],
+        adapters_id: u64, n_adapters: u32, n_other_tokens: u32,
     }
     struct sharpi_compact_params {
         struct_size: u32, policy: u32, budget: u32, window: u32, recency: u32, sinks: u32,
@@ -449,6 +454,13 @@ structs! {
     struct sharpi_embedder_summary {
         struct_size: u32, n_ctx: u32, n_parallel: u32, n_embd: u32, n_row: u32, pooling: u32,
         is_encoder: u32, can_rank: u32, held_bytes: u64, n_tokens: u64, seconds: f64,
+    }
+    struct sharpi_adapter_summary {
+        struct_size: u32, n_weights: u32, max_rank: u32, alpha: f32, n_parameters: u64,
+        held_bytes: u64, content_id: u64, name: [c_char; 128],
+    }
+    struct sharpi_adapter_use {
+        adapter: *const sharpi_adapter, scale: f32, reserved: u32,
     }
     struct sharpi_text_tokens {
         tokens: *const i32, n_tokens: u32, n_first: u32,
@@ -702,6 +714,19 @@ functions! {
     fn sharpi_session_kept(
         session: *const sharpi_session, layer: u32, kv_head: u32, out: *mut u32,
         cap: u32, out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_adapter_load(
+        model: *const sharpi_model, gguf_path: *const c_char, out: *mut *mut sharpi_adapter,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_adapter_destroy(adapter: *mut sharpi_adapter) -> ();
+    fn sharpi_adapter_info(
+        adapter: *const sharpi_adapter, out: *mut sharpi_adapter_summary,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_adapter_memory(
+        adapter: *const sharpi_adapter, rows: *mut sharpi_memory_row, row_size: u32, cap: u32,
+        out_n: *mut u32, err: *mut sharpi_error) -> i32;
+    fn sharpi_session_set_adapters(
+        session: *mut sharpi_session, uses: *const sharpi_adapter_use, use_size: u32, n: u32,
+        err: *mut sharpi_error) -> i32;
     fn sharpi_embedder_params_init(p: *mut sharpi_embedder_params, size: usize) -> ();
     fn sharpi_embedder_create(
         model: *const sharpi_model, params: *const sharpi_embedder_params,

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "engine/adapter.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/hash.h"
+#include "plan/adapter_plan.h"
+
+namespace sharpi {
+namespace {
+
+Status check_rank(const Plan& plan, const AdapterFile& file) {
+  const uint32_t most = plan.model.adapter_rank;
+  if (most == 0) {
+    return Status::error(Code::kUnsupported,
+                         "the model was planned without adapters: name them in the plan's "
+                         "`adapters`, or say their largest rank in `adapter_rank`");
+  }
+  if (file.max_rank <= most) return Status::ok();
+  return Status::error(Code::kDoesNotFit,
+                       "the adapter has rank %u, but the plan has scratch for products of rank %u "
+                       "(adapter_rank)",
+                       file.max_rank, most);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Adapter>> Adapter::load(std::shared_ptr<const Model> model,
+                                                     const std::string& path) {
+  std::shared_ptr<Adapter> a(new Adapter(std::move(model)));
+  SHARPI_TRY_ASSIGN(a->file_, open_adapter(path, a->model_->spec()));
+  SHARPI_TRY(check_rank(a->model_->plan(), a->file_));
+  SHARPI_TRY(a->share_.take(HeldBytes::of({adapter_row(a->file_)})));
+  for (const auto& backend : a->model_->context().backends()) {
+    SHARPI_TRY_ASSIGN(a->weights_, backend->load_adapter(a->file_));
+    if (a->weights_ != nullptr) return std::shared_ptr<const Adapter>(std::move(a));
+  }
+  return Status::error(Code::kInternal, "no tier loads adapters");
+}
+
+Status ChosenAdapters::choose(const Model& model, std::span<const AdapterChoice> choices) {
+  if (choices.size() > kMaxAdapters) {
+    return Status::error(Code::kInvalidArgument, "a session takes at most %u adapters, not %zu",
+                         kMaxAdapters, choices.size());
+  }
+  ChosenAdapters next;
+  Hash64 hash;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const AdapterChoice& c = choices[i];
+    if (&c.adapter->model() != &model) {
+      return Status::error(Code::kInvalidArgument,
+                           "adapter %zu was loaded beside another model than the session's", i);
+    }
+    if (!std::isfinite(c.scale)) {
+      return Status::error(Code::kInvalidArgument,
+                           "the scale of adapter %zu is %g, which is no finite number", i,
+                           static_cast<double>(c.scale));
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (choices[j].adapter == c.adapter)
+        return Status::error(Code::kInvalidArgument, "adapters %zu and %zu are the same", j, i);
+    }
+    if (c.scale == 0.0f) continue;
+    next.adapters_.push_back(c.adapter);
+    next.uses_.push_back({&c.adapter->weights(), c.scale});
+    hash.add_u64(c.adapter->facts().file->content_id());
+    hash.add(&c.scale, sizeof c.scale);
+  }
+  if (!next.uses_.empty()) next.id_ = hash.value() == 0 ? 1 : hash.value();
+  *this = std::move(next);
+  return Status::ok();
+}
+
+Status ChosenAdapters::check_saved(uint64_t saved) const {
+  if (saved == id_) return Status::ok();
+  const char* why = saved == 0 ? "without adapters, but this one has some"
+                    : id_ == 0 ? "with adapters, but this one has none"
+                               : "with other adapters, or scales, than this one has";
+  return Status::error(Code::kMismatch,
+                       "the session was saved %s; sharpi_session_set_adapters() chooses them", why);
+}
+
+}  // namespace sharpi

@@ -99,12 +99,14 @@ RECORDS = {
     "sharpi_expert_stats": "ExpertStats",
     "sharpi_session_summary": "SessionSummary",
     "sharpi_compact_report": "CompactReport",
+    "sharpi_adapter_summary": "AdapterSummary",
     "sharpi_embedder_summary": "EmbedderSummary",
 }
 # Of the structs that the header leaves to their functions to explain.
 RECORD_DOCS = {
     "SessionSummary": "What a session holds and has done.",
     "CompactReport": "What a compaction kept and gave back.",
+    "AdapterSummary": "What an adapter changes and holds.",
     "EmbedderSummary": "What an embedder reads, gives and holds.",
 }
 OPTIONS = {
@@ -122,9 +124,10 @@ FLAGS = {
 # Fields that Python passes in another way, or that a pointer beside them says.
 NO_OPTION = {
     "struct_size", "reserved", "session", "progress", "user_data", "n_probe", "n_keep", "n_bias",
-    "bias_tokens", "bias_values", "n_devices",
+    "bias_tokens", "bias_values", "n_devices", "n_adapters",
 }
 SEQUENCES = {"probe", "keep"}
+PATH_LISTS = {"adapters"}
 DEVICES = {"device", "devices"}  # an index, or what sharpi_device_find() reads; of a list with options, too
 BUDGETS = {"budget", "prompt_budget"}  # these may be "auto"
 
@@ -314,6 +317,8 @@ class Writer:
             return one if field.name == "device" else "Optional[Sequence[Union[int, str, DeviceOptions]]]"
         if field.type == "char*":
             return "Union[str, os.PathLike[str], None]"
+        if field.name in PATH_LISTS:
+            return "Optional[Sequence[Union[str, os.PathLike[str]]]]"
         if field.name in BUDGETS:
             return 'Union[int, Literal["auto"], None]'
         if enum_of(field):

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/adapter_case.h"
+#include "support/paths.h"
 #include "support/watched_new.h"
 
 namespace sharpi::testing {
@@ -115,6 +116,34 @@ std::vector<size_t> all_recipes() {
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(All, AdapterOf, ::testing::ValuesIn(all_recipes()), recipe_name);
+
+/// Against HF transformers, whose layers compute the same by matrices of their own
+/// (tools/models/make_adapter.py); Q and K are permuted in files of this architecture.
+TEST(AdapterGolden, LogitsAndGreedyTokensAgree) {
+  const std::string folder = test::source_path("tests/fixtures/");
+  auto read = load_golden(folder + "rand-llama3-lora.golden.json");
+  ASSERT_TRUE(read.is_ok()) << read.status().text();
+  const Golden golden = read.take();
+  const Loaded l = load(folder + golden.model, setup_with(with_rank(3)));
+  ASSERT_TRUE(l.model);
+  const AdapterPtr adapter = load_adapter(l.model.get(), folder + "rand-llama3-lora.gguf");
+  ASSERT_TRUE(adapter);
+  const GoldenCase& g = golden.cases.at(0);
+  Chat chat(l.model.get());
+  choose(chat, {{adapter.get(), 0.5f, 0}});
+  const auto logits = chat.all_logits(g.tokens, 32);
+  ASSERT_EQ(logits.size(), g.top5.size());
+  for (size_t p = 0; p < logits.size(); ++p) {
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_NEAR(logits[p][static_cast<size_t>(g.top5[p][i])], g.top5_logits[p][i], 2e-3)
+          << "position " << p;
+    }
+  }
+  EXPECT_EQ(chat.greedy(static_cast<uint32_t>(g.greedy.size())), g.greedy);
+  Chat plain(l.model.get());
+  plain.prefill(g.tokens);
+  EXPECT_NE(plain.greedy(static_cast<uint32_t>(g.greedy.size())), g.greedy);
+}
 
 /// One model with room for adapters of rank 8.
 class Adapters : public ::testing::Test {

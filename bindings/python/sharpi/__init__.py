@@ -16,6 +16,7 @@ from . import errors, types
 from ._library import build_info, status_name, tier_name, version
 from ._abi import SHARPI_ALL_FREE as ALL_FREE
 from ._abi import SHARPI_UNSET as UNSET
+from .adapter import Adapter
 from .batch import decode_batch, step_batch, verify_batch
 from .chat import Chat, Reply, read_prompt
 from .context import Context, default_context
@@ -29,7 +30,7 @@ from .model import Model
 from .plan import Plan
 from .session import Sampled, Session
 from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
-from .types import (Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, EmbedderSummary,
+from .types import (AdapterSummary, Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, EmbedderSummary,
                     ExpertStats, Isa,
                     KVFullReason, KVType, LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer,
                     ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, Pooling, RowKind, RowPurpose,
@@ -38,7 +39,7 @@ from .types import (Arithmetic, ChatKind, CompactReport, Device, Drafters, Draft
 __version__ = "1.0.0"
 
 __all__ = [
-    "ALL_FREE", "UNSET", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
+    "ALL_FREE", "UNSET", "Adapter", "AdapterSummary", "Arithmetic", "BadFormat", "BadState", "BufferTooSmall", "Busy", "Cancelled",
     "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "CompiledGrammar", "Context", "Device",
     "DeviceError", "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Embedder", "EmbedderSummary",
     "Error", "ExpertStats",

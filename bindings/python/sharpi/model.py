@@ -23,6 +23,7 @@ from .types import (ExpertStats, KVType, MemoryRow, PlanOptions, Pooling, Segmen
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .adapter import Adapter, Use
     from .embed import Embedder, Text
     from .session import Session
 
@@ -74,16 +75,27 @@ class Model(TextModel):
             told.reraise()
             raise
 
+    def adapter(self, path: Union[str, os.PathLike[str]]) -> "Adapter":
+        """Loads an adapter (LoRA) for sessions of this model. Raises as `Adapter` says."""
+        from .adapter import Adapter
+
+        return Adapter(self, path)
+
     def session(
-        self, *, kv: Union[KVType, str, None] = None, **options: "Unpack[SessionOptions]"
+        self,
+        *,
+        kv: Union[KVType, str, None] = None,
+        adapters: "Iterable[Use]" = (),
+        **options: "Unpack[SessionOptions]",
     ) -> "Session":
         """A conversation: at most what the plan's template priced; without options, just that.
 
+        adapters: those of what it reads, as `Session.set_adapters()` takes them.
         Raises DoesNotFit, OutOfMemory, InvalidArgument, Unsupported.
         """
         from .session import Session
 
-        return Session(self, kv=kv, **options)
+        return Session(self, kv=kv, adapters=adapters, **options)
 
     def plan_session(
         self, *, kv: Union[KVType, str, None] = None, **options: "Unpack[SessionOptions]"

@@ -82,12 +82,15 @@ class Plan(Closing):
         fill(session, template, keep)
         plan = params(_abi.sharpi_plan_params, lib.sharpi_plan_params_init)
         listed = ours.pop("devices", None)
+        adapters = [path_bytes(one) for one in ours.pop("adapters", None) or ()]  # type: ignore[attr-defined]
         if isinstance(ours.get("device"), str):
             ours["device"] = context.find(str(ours["device"]))
         fill(plan, ours, keep)
         if listed is not None:
             block = device_requests(context, listed)  # type: ignore[arg-type]
             plan.devices, plan.n_devices = ctypes.addressof(block), len(block)
+        paths = (ctypes.c_char_p * len(adapters))(*adapters)
+        plan.adapters, plan.n_adapters = ctypes.addressof(paths), len(adapters)
         plan.session = ctypes.addressof(session)
         self._handle = owned(context._handle, lib.sharpi_plan_create,
                              [path_bytes(path), ctypes.byref(plan)], lib.sharpi_plan_destroy, "plan")

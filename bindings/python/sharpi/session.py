@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing
     from typing_extensions import Unpack
 
+    from .adapter import Use
     from .generate import Generation, Grammar
     from .model import Model
 
@@ -67,11 +68,14 @@ class Session(Closing):
         model: "Model",
         *,
         kv: Union[KVType, str, None] = None,
+        adapters: "Iterable[Use]" = (),
         **options: "Unpack[SessionOptions]",
     ) -> None:
         keep: List[object] = []
         p = session_params(options, kv, keep) if options or kv is not None else None
         self._own(model, model._handle, lib.sharpi_session_create, [p and ctypes.byref(p)])
+        if adapters:
+            self.set_adapters(adapters)
 
     def _own(
         self, model: "Model", parent: Handle, function: Callable[..., int], arguments: Sequence[object]
@@ -259,6 +263,14 @@ class Session(Closing):
         with self._handle as session:
             call(lib.sharpi_session_draft_places, session, drafted, accepted, 32, ctypes.byref(n))
         return list(zip(drafted[: n.value], accepted[: n.value]))
+
+    def set_adapters(self, adapters: "Iterable[Use]") -> None:
+        """Chooses the adapters of what is read from now on: each an `Adapter`, or one with a scale. What was
+        read stays as it is: truncate(0) and read it again for other adapters. Raises InvalidArgument."""
+        from .adapter import choose
+
+        with self._handle as session:
+            choose(session, adapters)
 
     def set_sampler(self, *, bias: Optional[Bias] = None, **options: "Unpack[SamplerOptions]") -> None:
         """Sets the sampler and restarts its random sequence; what is not given is the default.

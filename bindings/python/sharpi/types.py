@@ -1054,6 +1054,34 @@ class CompactReport:
 
 
 @dataclass(frozen=True)
+class AdapterSummary:
+    """What an adapter changes and holds."""
+    n_weights: int
+    """Weights of the model that it changes."""
+    max_rank: int
+    alpha: float
+    n_parameters: int
+    held_bytes: int
+    content_id: int
+    """Of its file."""
+    name: str
+    """general.name, or the file's."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_adapter_summary) -> "AdapterSummary":
+        """From the struct that the library filled."""
+        return cls(
+            n_weights=s.n_weights,
+            max_rank=s.max_rank,
+            alpha=s.alpha,
+            n_parameters=s.n_parameters,
+            held_bytes=s.held_bytes,
+            content_id=s.content_id,
+            name=s.name.decode("utf-8", "replace"),
+        )
+
+
+@dataclass(frozen=True)
 class EmbedderSummary:
     """What an embedder reads, gives and holds."""
     n_ctx: int
@@ -1289,11 +1317,10 @@ class PlanOptions(SessionOptions, total=False):
     with the others of the list. Default null."""
     split: Union[Split, str, None]
     """Default FEWEST."""
-    adapters: Optional[int]
+    adapters: Optional[Sequence[Union[str, os.PathLike[str]]]]
     """n_adapters paths of adapters (LoRA) that will be loaded beside the model: each is opened,
     checked against the model and priced, and sharpi_adapter_load() has its memory then. A plan with
     adapters leaves GPUs out so far, or is UNSUPPORTED where one is named. Default null."""
-    n_adapters: Optional[int]
     adapter_rank: Optional[int]
     """The largest rank of adapters that calls have scratch for, 0 to 4096; default UNSET = the
     largest of `adapters`, 0 (no adapters) without any."""

@@ -61,5 +61,6 @@ void test_callbacks(const fixture* f);
 void test_lifetime(const fixture* f);
 void test_memory(const fixture* f);
 void test_embed(const fixture* f);
+void test_adapter(const fixture* f);
 
 #endif

@@ -108,7 +108,7 @@ int main(void) {
   static void (*const kTests[])(const fixture*) = {
       test_params,   test_context, test_plan,     test_model,   test_text,
       test_grammar,  test_session, test_sampling, test_storage, test_callbacks,
-      test_lifetime, test_memory,  test_embed};
+      test_lifetime, test_memory,  test_embed,    test_adapter};
   if (open_fixture(&f)) {
     for (size_t i = 0; i < sizeof kTests / sizeof kTests[0]; ++i) kTests[i](&f);
   }

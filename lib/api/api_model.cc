@@ -33,7 +33,7 @@ void add_tensors(const sharpi::ModelSpec& spec, sharpi_model_summary* out) {
     }
   }
   s.n_parameters = spec.parameter_count();
-  s.content_id = spec.file->content_id();
+  s.content_id = spec.saved_id();
   api::copy_line(spec.architecture, s.architecture, sizeof s.architecture);
   api::copy_line(spec.name, s.name, sizeof s.name);
 }

@@ -133,7 +133,7 @@ Result<std::shared_ptr<const Plan>> Model::place_weights(const Plan& plan,
   auto placed = std::make_shared<Plan>(plan);
   if (!plan.model.copy_weights) {
     SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> mapped, plan.spec->file->map_tensors());
-    SHARPI_TRY_ASSIGN(placed->spec, load_model_spec(std::move(mapped)));
+    SHARPI_TRY_ASSIGN(placed->spec, reload_spec(*plan.spec, std::move(mapped)));
     return std::shared_ptr<const Plan>(std::move(placed));
   }
   for (const auto& backend : context_->backends()) {

@@ -110,7 +110,15 @@ class SessionRestorer {
   }
 
   Status check_header() const {
-    if (h_.content_id != spec_.file->content_id()) {
+    if (h_.content_id != spec_.saved_id()) {
+      const std::shared_ptr<const ModelSpec> other = spec_for_context(
+          std::make_shared<ModelSpec>(spec_), spec_.has_long_rope() ? 0 : UINT32_MAX);
+      if (h_.content_id == other->saved_id()) {
+        return Status::error(Code::kMismatch,
+                             "the session was saved by a plan for %s contexts, where this model's "
+                             "rotary embedding has other angles than in the present plan's",
+                             spec_.has_long_rope() ? "short" : "long");
+      }
       return Status::error(Code::kMismatch, "the session was saved with another model");
     }
     if (h_.n_layers != spec_.n_layers()) {

@@ -67,7 +67,7 @@ class SessionSaver {
     const bool adapted = adapters.id != 0 || adapters.n_other_tokens != 0;
     if (adapted) h_.flags |= kBlobAdapters;
     h_.n_layers = spec_.n_layers();
-    h_.content_id = spec_.file->content_id();
+    h_.content_id = spec_.saved_id();
     h_.total_bytes = total;
     h_.n_logit_rows = core_.transcript.logit_rows().n;
     const std::vector<Checkpoint>& all = s_.checkpoints.all();

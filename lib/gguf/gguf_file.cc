@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/hash.h"
@@ -60,6 +61,8 @@ struct GgufFile::Impl {
   std::vector<std::shared_ptr<const FileMapping>> mappings;  // of the shards, or none
   std::vector<GgufValue> values;
   std::vector<GgufTensor> tensors;
+  std::vector<std::shared_ptr<const std::vector<GgufPart>>>
+      parts;  // keep the names of some tensors
   NameIndex value_index, tensor_index;
   uint64_t file_bytes = 0, fingerprint = 0, content_id = 0;
   uint64_t header_bytes = 0;  // of all shards
@@ -68,6 +71,7 @@ struct GgufFile::Impl {
   Status add_shard(std::shared_ptr<Shard> shard, std::vector<GgufValue>* metadata);
   Status read_header(Shard* shard, GgufShard* parsed) const;
   Status open_shard(const std::string& path, std::vector<GgufValue>* metadata);
+  Status index_tensors();
 };
 
 /// Copies as much of the file as its header takes, which only parsing tells.
@@ -125,6 +129,20 @@ Status GgufFile::Impl::open_shard(const std::string& path, std::vector<GgufValue
   SHARPI_TRY_ASSIGN(shard->file, InputFile::open(path));
   shard->bytes = shard->file.bytes();
   return add_shard(shard, metadata);
+}
+
+Status GgufFile::Impl::index_tensors() {
+  tensor_index = {};
+  tensor_index.reserve(tensors.size());
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    const std::string_view name = tensors[i].name;
+    if (const auto earlier = tensor_index.add(name, i)) {
+      return Status::error(Code::kFormat, "%s: tensor %u repeats the name %s of tensor %u",
+                           shards[tensors[i].shard]->path.c_str(), i, gguf_quoted(name).c_str(),
+                           *earlier);
+    }
+  }
+  return Status::ok();
 }
 
 GgufFile::GgufFile() : impl_(new Impl) {}
@@ -240,15 +258,7 @@ Status GgufFile::finish() {
                            path().c_str(), i, gguf_quoted(key).c_str(), *earlier);
     }
   }
-  impl.tensor_index.reserve(impl.tensors.size());
-  for (uint32_t i = 0; i < impl.tensors.size(); ++i) {
-    const std::string_view name = impl.tensors[i].name;
-    if (const auto earlier = impl.tensor_index.add(name, i)) {
-      return Status::error(Code::kFormat, "%s: tensor %u repeats the name %s of tensor %u",
-                           impl.shards[impl.tensors[i].shard]->path.c_str(), i,
-                           gguf_quoted(name).c_str(), *earlier);
-    }
-  }
+  SHARPI_TRY(impl.index_tensors());
   Hash64 content, copy;
   // Fine-tuned siblings have equal headers, so a few weights count too.
   for (const uint32_t index : sampled_tensors(impl.tensors)) {
@@ -281,6 +291,42 @@ std::shared_ptr<const GgufFile> GgufFile::with_copies(
     if (copies[i] != nullptr) file->impl_->tensors[i].data = copies[i];
   }
   return file;
+}
+
+namespace {
+
+GgufTensor tensor_of(const GgufPart& part) {
+  GgufTensor t = *part.of;
+  const uint64_t row = ggml_row_bytes(t.type, t.ne[0]);
+  t.name = part.name;
+  t.ne[1] = part.n_rows;
+  t.bytes = part.n_rows * row;
+  t.file_offset += part.first * row;
+  if (t.data != nullptr) t.data += part.first * row;
+  return t;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const GgufFile>> GgufFile::with_parts(std::vector<GgufPart> parts) const {
+  const std::shared_ptr<GgufFile> file(new GgufFile);
+  Impl& impl = *file->impl_;
+  impl = *impl_;
+  const auto kept = std::make_shared<const std::vector<GgufPart>>(std::move(parts));
+  impl.parts.push_back(kept);
+  std::unordered_map<const GgufTensor*, size_t> first;
+  for (size_t i = kept->size(); i-- > 0;) first[(*kept)[i].of] = i;
+  impl.tensors.clear();
+  for (const GgufTensor& t : impl_->tensors) {
+    const auto found = first.find(&t);
+    if (found == first.end()) impl.tensors.push_back(t);
+    for (size_t i = found == first.end() ? kept->size() : found->second; i < kept->size(); ++i) {
+      if ((*kept)[i].of != &t) break;
+      impl.tensors.push_back(tensor_of((*kept)[i]));
+    }
+  }
+  SHARPI_TRY(impl.index_tensors());
+  return std::shared_ptr<const GgufFile>(file);
 }
 
 Result<std::shared_ptr<const GgufFile>> GgufFile::map_tensors() const {

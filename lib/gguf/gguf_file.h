@@ -61,6 +61,13 @@ struct GgufTensor {
   uint64_t elements() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
 };
 
+/// Rows of a tensor of two dimensions that are taken for a tensor of their own.
+struct GgufPart {
+  std::string name;
+  const GgufTensor* of = nullptr;
+  uint64_t first = 0, n_rows = 0;
+};
+
 class GgufFile {
  public:
   /// Opens and validates `path` (and its sibling shards when it is the first of a split file).
@@ -75,6 +82,10 @@ class GgufFile {
   /// The same file with memory for some tensors: copies[i] for tensor i, or null where nothing
   /// changes. The caller keeps that memory. Allocates.
   std::shared_ptr<const GgufFile> with_copies(std::span<const std::byte* const> copies) const;
+  /// The same file, in which parts stand in the place of the tensors that they are of: rows lie one
+  /// behind the other, so a part is read, mapped and copied as any tensor. kFormat if there is a
+  /// tensor of a part's name. Pre: parts of one tensor follow each other in `parts`.
+  Result<std::shared_ptr<const GgufFile>> with_parts(std::vector<GgufPart> parts) const;
   /// The same file with mapped data for tensors that have none, as long as the result lives. If
   /// another process shortens the file, touching what is gone ends this process (SIGBUS).
   Result<std::shared_ptr<const GgufFile>> map_tensors() const;

@@ -156,11 +156,11 @@ Status read_yarn_magnitude(const SpecBuilder& b, double factor, RopeSpec* rope) 
   SHARPI_TRY_ASSIGN(const double all_dims,
                     b.float_or("rope.scaling.yarn_log_multiplier", 0.0, 0.0, 1e6));
   const auto magnitude = [&](double m) { return 1.0 + 0.1 * m * std::log(factor); };
-  rope->yarn_magnitude = attn;
+  rope->magnitude = attn;
   if (whole != 1.0) {
-    rope->yarn_magnitude *= whole;
+    rope->magnitude *= whole;
   } else if (rope->yarn_ext != 0.0) {
-    rope->yarn_magnitude *= magnitude(1.0) / magnitude(all_dims);
+    rope->magnitude *= magnitude(1.0) / magnitude(all_dims);
   }
   return Status::ok();
 }
@@ -206,7 +206,9 @@ Result<RopeSpec> read_rope(const SpecBuilder& b, uint32_t head_dim, bool allow_y
   SHARPI_TRY_ASSIGN(const std::optional<std::string_view> found, b.file().get_string(type_key));
   const std::string_view type = found.value_or("linear");
   const bool yarn = type == "yarn" && allow_yarn;
-  if (type == "none") return rope;
+  // Which says no more than the tensors with the divisors, which a loader has to ask for.
+  const bool long_factors = type == "longrope" && b.has_tensor("rope_factors_long.weight");
+  if (type == "none" || long_factors) return rope;
   if (type != "linear" && !yarn) {
     return Status::error(Code::kUnsupported,
                          "rope scaling %s (%s) is not supported for %s, only %s",
@@ -241,27 +243,47 @@ Result<AttentionSpec> attention_geometry(const SpecBuilder& b, const TrunkKeys& 
   return a;
 }
 
-Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope) {
+namespace {
+
+using Divisors = std::shared_ptr<const std::vector<float>>;
+
+/// Of the angles of a head, one for each pair of elements; null: there are none.
+Status load_divisors(SpecBuilder& b, const char* name, bool optional, uint32_t n_rot,
+                     const GgufTensor** tensor, Divisors* out) {
   TensorRef factors;
-  SHARPI_TRY(b.load({{&factors,
-                      "rope_freqs.weight",
-                      WeightKind::kF32,
-                      Extent{rope->n_rot / 2, "%.rope.dimension_count / 2"},
-                      {},
-                      {},
-                      optional}}));
-  rope->freq_factors = factors.tensor;
+  const Extent pairs{n_rot / 2, "%.rope.dimension_count / 2"};
+  SHARPI_TRY(b.load({{&factors, name, WeightKind::kF32, pairs, {}, {}, optional}}));
+  *tensor = factors.tensor;
   if (!factors) return Status::ok();
   std::vector<float> values(factors.n_in);
   SHARPI_TRY(b.file().read_tensor(*factors.tensor, 0, values.data(), factors.bytes()));
   for (const float value : values) {
     if (std::isfinite(value) && value > 0.0f) continue;
-    return Status::error(Code::kFormat,
-                         "tensor \"rope_freqs.weight\" holds %g, expected positive "
-                         "divisors",
+    return Status::error(Code::kFormat, "tensor \"%s\" holds %g, expected positive divisors", name,
                          static_cast<double>(value));
   }
-  rope->freq_values = std::make_shared<const std::vector<float>>(std::move(values));
+  *out = std::make_shared<const std::vector<float>>(std::move(values));
+  return Status::ok();
+}
+
+}  // namespace
+
+Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope) {
+  return load_divisors(b, "rope_freqs.weight", optional, rope->n_rot, &rope->freq_factors,
+                       &rope->freq_values);
+}
+
+Status load_long_factors(SpecBuilder& b, RopeSpec* rope) {
+  constexpr const char* kLong = "rope_factors_long.weight";
+  constexpr const char* kShort = "rope_factors_short.weight";
+  if (!rope->yarn) {
+    SHARPI_TRY_ASSIGN(rope->magnitude, b.float_or("rope.scaling.attn_factor", 1.0, 1e-6, 1e6));
+  }
+  if (!b.has_tensor(kLong) && !b.has_tensor(kShort)) return Status::ok();
+  SHARPI_TRY(load_divisors(b, kShort, false, rope->n_rot, &rope->freq_factors, &rope->freq_values));
+  SHARPI_TRY(load_divisors(b, kLong, false, rope->n_rot, &rope->long_factors, &rope->long_values));
+  SHARPI_TRY_ASSIGN(rope->long_from, b.require_uint("rope.scaling.original_context_length",
+                                                    Range{1, limits::kContext}));
   return Status::ok();
 }
 
@@ -358,6 +380,7 @@ Status load_plain_decoder(SpecBuilder& b, const PlainDecoder& kind, ModelSpec& s
   SHARPI_TRY_ASSIGN(RopeSpec rope, read_rope(b, head_dim, /*allow_yarn=*/true));
   rope.pairs = kind.pairs;
   if (kind.freq_factors) SHARPI_TRY(load_freq_factors(b, /*optional=*/true, &rope));
+  if (kind.long_factors) SHARPI_TRY(load_long_factors(b, &rope));
   RopeSpec unturned;
   unturned.pairs = kind.pairs;
   SHARPI_TRY_ASSIGN(const std::vector<uint32_t> d_ff,

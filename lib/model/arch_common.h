@@ -46,6 +46,11 @@ inline constexpr const char* kKvRows = "%.attention.head_count_kv * %.attention.
 /// `optional`.
 Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope);
 
+/// The divisors of short and of long contexts in rope_factors_short.weight and
+/// rope_factors_long.weight, if the file has them, where the latter begin, and what cosines and
+/// sines are multiplied by.
+Status load_long_factors(SpecBuilder& b, RopeSpec* rope);
+
 /// Refuses the file, by the key's name, if it declares routed experts.
 Status refuse_experts(const SpecBuilder& b, const char* what_is_supported);
 
@@ -89,6 +94,7 @@ struct PlainDecoder {
   QkNorm qk_norm = QkNorm::kNone;
   QkvBias bias = QkvBias::kNone;
   bool freq_factors = false;  // rope_freqs.weight may be there
+  bool long_factors = false;  // rope_factors_short.weight and rope_factors_long.weight may be there
   uint32_t window = 0;        // of every layer; 0 = none
   /// The last of every so many layers turns no queries and keys by their positions; 0 = all do.
   uint32_t unturned_every = 0;

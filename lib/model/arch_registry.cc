@@ -4,36 +4,31 @@
 namespace sharpi {
 namespace {
 
-struct Row {
-  std::string_view name;
-  ArchLoader load;
-};
-
-constexpr Row kArchitectures[] = {
-    {"bert", load_bert},           {"gemma-embedding", load_gemma_embedding},
-    {"gemma3", load_gemma3},       {"gemma4", load_gemma4},
-    {"gpt-oss", load_gpt_oss},     {"llama", load_llama},
-    {"mistral3", load_mistral3},   {"nomic-bert", load_nomic_bert},
-    {"olmoe", load_olmoe},         {"qwen2", load_qwen2},
-    {"qwen3", load_qwen3},         {"qwen35", load_qwen35},
-    {"qwen35moe", load_qwen35moe}, {"qwen3moe", load_qwen3moe},
-    {"smollm3", load_smollm3},
+constexpr Architecture kArchitectures[] = {
+    {"bert", load_bert},         {"gemma-embedding", load_gemma_embedding},
+    {"gemma3", load_gemma3},     {"gemma4", load_gemma4},
+    {"gpt-oss", load_gpt_oss},   {"llama", load_llama},
+    {"mistral3", load_mistral3}, {"nomic-bert", load_nomic_bert},
+    {"olmoe", load_olmoe},       {"phi3", load_phi3, parts_of_phi3},
+    {"qwen2", load_qwen2},       {"qwen3", load_qwen3},
+    {"qwen35", load_qwen35},     {"qwen35moe", load_qwen35moe},
+    {"qwen3moe", load_qwen3moe}, {"smollm3", load_smollm3},
 };
 
 }  // namespace
 
-ArchLoader find_architecture(std::string_view name) {
-  for (const Row& row : kArchitectures) {
-    if (row.name == name) return row.load;
+const Architecture* find_architecture(std::string_view name) {
+  for (const Architecture& a : kArchitectures) {
+    if (a.name == name) return &a;
   }
   return nullptr;
 }
 
 std::string architecture_names() {
   std::string names;
-  for (const Row& row : kArchitectures) {
+  for (const Architecture& a : kArchitectures) {
     if (!names.empty()) names += ", ";
-    names += row.name;
+    names += a.name;
   }
   return names;
 }

@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/spec_builder.h"
 
@@ -14,6 +15,15 @@ namespace sharpi {
 /// Fills everything of `spec` but the fields load_model_spec() sets itself (file, architecture,
 /// name, default_kv_dtype).
 using ArchLoader = Status (*)(SpecBuilder& builder, ModelSpec& spec);
+/// Parts of tensors that take these tensors' place before the loader looks
+/// (GgufFile::with_parts()); none of a file that has them already.
+using ArchParts = Result<std::vector<GgufPart>> (*)(SpecBuilder& builder);
+
+struct Architecture {
+  std::string_view name;
+  ArchLoader load = nullptr;
+  ArchParts parts = nullptr;  // null: tensors are as they are
+};
 
 Status load_bert(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma_embedding(SpecBuilder& builder, ModelSpec& spec);
@@ -24,6 +34,8 @@ Status load_llama(SpecBuilder& builder, ModelSpec& spec);
 Status load_mistral3(SpecBuilder& builder, ModelSpec& spec);
 Status load_nomic_bert(SpecBuilder& builder, ModelSpec& spec);
 Status load_olmoe(SpecBuilder& builder, ModelSpec& spec);
+Status load_phi3(SpecBuilder& builder, ModelSpec& spec);
+Result<std::vector<GgufPart>> parts_of_phi3(SpecBuilder& builder);
 Status load_qwen2(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35(SpecBuilder& builder, ModelSpec& spec);
@@ -32,7 +44,7 @@ Status load_qwen3moe(SpecBuilder& builder, ModelSpec& spec);
 Status load_smollm3(SpecBuilder& builder, ModelSpec& spec);
 
 /// nullptr when the architecture is unknown.
-ArchLoader find_architecture(std::string_view name);
+const Architecture* find_architecture(std::string_view name);
 /// Names of all known architectures, comma-separated, for messages.
 std::string architecture_names();
 

@@ -116,6 +116,17 @@ bool ModelSpec::has_window() const {
                      [](const LayerSpec& l) { return l.window() > 0; });
 }
 
+uint64_t ModelSpec::saved_id() const {
+  // Stored keys depend on the angles, so models that differ in them are no more the same.
+  return file->content_id() ^ (has_long_rope() ? 0x9E3779B97F4A7C15u : 0);
+}
+
+bool ModelSpec::has_long_rope() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerSpec& l) {
+    return l.attends() != nullptr && l.attends()->rope.is_long;
+  });
+}
+
 std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n_draft_vocab,
                                                bool table_on_host) {
   const MtpSpec& m = spec.mtp;
@@ -180,7 +191,10 @@ uint64_t ModelSpec::parameter_count() const {
                                &l.mixer_residual_norm.bias, &f.gate, &f.up, &f.down}) {
       add(t->tensor);
     }
-    if (const AttentionSpec* attention = l.attends()) add(attention->rope.freq_factors);
+    if (const AttentionSpec* attention = l.attends()) {
+      add(attention->rope.freq_factors);
+      add(attention->rope.long_factors);
+    }
   }
   return n;
 }
@@ -189,13 +203,13 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
   SHARPI_TRY_ASSIGN(const std::optional<std::string_view> arch,
                     file->get_string("general.architecture"));
   if (!arch) return Status::error(Code::kFormat, "key general.architecture is missing");
-  const ArchLoader load = find_architecture(*arch);
-  if (load == nullptr && *arch == "clip") {
+  const Architecture* known = find_architecture(*arch);
+  if (known == nullptr && *arch == "clip") {
     return Status::error(Code::kUnsupported,
                          "this file holds towers of images or sound alone (architecture clip); the "
                          "text model is a file of its own");
   }
-  if (load == nullptr) {
+  if (known == nullptr) {
     return Status::error(Code::kUnsupported, "architecture %s is not supported, only %s",
                          gguf_quoted(*arch).c_str(), architecture_names().c_str());
   }
@@ -203,13 +217,40 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
   spec->architecture = std::string(*arch);
   SHARPI_TRY_ASSIGN(const std::optional<std::string_view> name, file->get_string("general.name"));
   spec->name = std::string(name.value_or(std::string_view()));
+  if (known->parts != nullptr) {
+    SpecBuilder whole(*file, spec->architecture);
+    SHARPI_TRY_ASSIGN(std::vector<GgufPart> parts, known->parts(whole));
+    if (!parts.empty()) {
+      SHARPI_TRY_ASSIGN(file, file->with_parts(std::move(parts)));
+    }
+  }
   SpecBuilder builder(*file, spec->architecture);
-  SHARPI_TRY(load(builder, *spec));
+  SHARPI_TRY(known->load(builder, *spec));
   SHARPI_TRY(load_pooled(builder, spec.get()));
   SHARPI_TRY_ASSIGN(spec->left_out, builder.check_leftovers());
   spec->default_kv_dtype = spec->is_hybrid() ? KvDtype::kBf16 : KvDtype::kF32;
   spec->file = std::move(file);
   return std::shared_ptr<const ModelSpec>(std::move(spec));
+}
+
+std::shared_ptr<const ModelSpec> spec_for_context(std::shared_ptr<const ModelSpec> spec,
+                                                  uint32_t n_ctx) {
+  const auto chosen = [n_ctx](const RopeSpec& r) { return r.long_values && n_ctx > r.long_from; };
+  const auto changes = [&](const LayerSpec& l) {
+    return l.attends() != nullptr && l.attends()->rope.is_long != chosen(l.attends()->rope);
+  };
+  if (std::none_of(spec->layers.begin(), spec->layers.end(), changes)) return spec;
+  auto other = std::make_shared<ModelSpec>(*spec);
+  for (LayerSpec& l : other->layers) {
+    if (changes(l)) l.attention.rope.is_long = chosen(l.attention.rope);
+  }
+  return other;
+}
+
+Result<std::shared_ptr<const ModelSpec>> reload_spec(const ModelSpec& spec,
+                                                     std::shared_ptr<const GgufFile> file) {
+  SHARPI_TRY_ASSIGN(std::shared_ptr<const ModelSpec> again, load_model_spec(std::move(file)));
+  return spec_for_context(std::move(again), spec.has_long_rope() ? UINT32_MAX : 0);
 }
 
 }  // namespace sharpi

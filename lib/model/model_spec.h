@@ -37,9 +37,19 @@ struct RopeSpec {
   const GgufTensor* freq_factors = nullptr;  // n_rot/2 f32 divisors of the angles
   /// Their values, read from the file: sessions ask for them long after it was loaded.
   std::shared_ptr<const std::vector<float>> freq_values;
-  /// arXiv 2309.00071; cos and sin are multiplied by yarn_magnitude.
+  /// Divisors of contexts of more than long_from tokens (LongRoPE, arXiv 2402.13753); is_long:
+  /// those are taken, for all sessions of a plan alike (spec_for_context()).
+  const GgufTensor* long_factors = nullptr;
+  std::shared_ptr<const std::vector<float>> long_values;
+  uint32_t long_from = 0;
+  bool is_long = false;
+  const std::vector<float>* divisors() const {
+    return is_long ? long_values.get() : freq_values.get();
+  }
+  double magnitude = 1.0;  // multiplies cosines and sines
+  /// arXiv 2309.00071.
   bool yarn = false;
-  double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0, yarn_magnitude = 1.0;
+  double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0;
   double yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
   bool yarn_whole_pairs = true;  // the ramp begins and ends at whole pairs of elements
 };
@@ -207,12 +217,22 @@ struct ModelSpec {
   bool is_hybrid() const;            // any gated-delta-net layer
   bool is_encoder() const;           // reads whole texts in one pass and stores no rows
   bool has_window() const;           // any sliding-window layer
+  bool has_long_rope() const;        // its angles are those of long contexts
+  uint64_t saved_id() const;         // what saved sessions know the model by
   uint64_t parameter_count() const;  // of the tensors the spec refers to
 };
 
 /// Reads and checks everything: keys, every tensor's presence, type and shape. kUnsupported names
 /// an unknown architecture or rope scaling; kFormat names the tensor, both shapes and the key.
 Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const GgufFile> file);
+
+/// The model for sessions of up to n_ctx tokens: of a file with divisors of RoPE's angles for long
+/// contexts, those or the others. The same object where nothing changes.
+std::shared_ptr<const ModelSpec> spec_for_context(std::shared_ptr<const ModelSpec> spec,
+                                                  uint32_t n_ctx);
+/// The spec again, of its file in another state (with tensors in memory), for the same context.
+Result<std::shared_ptr<const ModelSpec>> reload_spec(const ModelSpec& spec,
+                                                     std::shared_ptr<const GgufFile> file);
 
 /// The block for multi-token prediction as a model of one layer, whose embedding is the pair. It
 /// reads all tokens; its head gives logits of those with ids below n_draft_vocab, 0 = of all.

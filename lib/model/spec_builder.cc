@@ -192,6 +192,22 @@ Status SpecBuilder::load_one(const TensorRule& rule, const std::string& name) {
     *rule.out = {};
     return rule.optional ? Status::ok() : missing(rule, name);
   }
+  SHARPI_TRY(check(rule, *t, name));
+  *rule.out = TensorRef{t, rule.n_in.n, rule.n_out.n, rule.n_experts.n};
+  used_.insert(t);
+  return Status::ok();
+}
+
+Result<const GgufTensor*> SpecBuilder::find_in_layer(uint32_t block, const TensorRule& rule) const {
+  const std::string name = layer_tensor_name(block, rule.name);
+  const GgufTensor* t = file_.find_tensor(name);
+  if (t != nullptr) SHARPI_TRY(check(rule, *t, name));
+  return t;
+}
+
+Status SpecBuilder::check(const TensorRule& rule, const GgufTensor& tensor,
+                          const std::string& name) const {
+  const GgufTensor* t = &tensor;
   const std::array<uint64_t, 4> expected = expected_shape(rule);
   const Extent* const extents[] = {&rule.n_in, &rule.n_out, &rule.n_experts};
   for (uint32_t d = 0; d < 4; ++d) {
@@ -212,8 +228,6 @@ Status SpecBuilder::load_one(const TensorRule& rule, const std::string& name) {
     return Status::error(Code::kUnsupported, "tensor \"%s\" has type %s, which is not supported",
                          name.c_str(), traits.name);
   }
-  *rule.out = TensorRef{t, rule.n_in.n, rule.n_out.n, rule.n_experts.n};
-  used_.insert(t);
   return Status::ok();
 }
 

@@ -98,6 +98,10 @@ class SpecBuilder {
   Status load(std::initializer_list<TensorRule> rules);
   Status load_layer(uint32_t block, std::initializer_list<TensorRule> rules);
 
+  /// The tensor of a rule, checked as load_layer() does, of which nothing is used; null: there is
+  /// none.
+  Result<const GgufTensor*> find_in_layer(uint32_t block, const TensorRule& rule) const;
+
   /// Tensors of a block that files of this architecture may carry and that nothing reads.
   void leave_out(uint32_t block, std::initializer_list<const char*> names);
 
@@ -110,6 +114,7 @@ class SpecBuilder {
 
  private:
   Status load_one(const TensorRule& rule, const std::string& name);
+  Status check(const TensorRule& rule, const GgufTensor& tensor, const std::string& name) const;
   Status missing(const TensorRule& rule, const std::string& name) const;
   Result<std::optional<uint32_t>> find_uint(std::string_view key, Range range) const;
   Status absent(std::string_view key) const;

@@ -82,6 +82,7 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
   p.model.n_sessions = plan.model.n_sessions;
   p.model.copy_weights = plan.model.copy_weights;
   p.session.n_ctx = std::min(session.capacity(plan.model.n_chunk), p.spec->n_ctx_train);
+  p.spec = spec_for_context(p.spec, p.session.n_ctx);
   p.session.dtypes.assign(p.spec->layers.size(),
                           {p.spec->default_kv_dtype, p.spec->default_kv_dtype});
   p.session.n_checkpoints = p.spec->is_hybrid() ? 1 : 0;  // before what may be taken back

@@ -313,7 +313,9 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
     return choose_chunk(*plan, std::max(plan->model.max_logit_rows, probe), solve_with);
   });
   if (!solved.is_ok()) return solved.status();
-  return std::shared_ptr<const Plan>(solved.take());
+  const std::shared_ptr<Plan> made = solved.take();
+  made->spec = spec_for_context(made->spec, made->session.n_ctx);
+  return std::shared_ptr<const Plan>(made);
 }
 
 }  // namespace sharpi

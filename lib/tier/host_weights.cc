@@ -208,7 +208,7 @@ Result<std::unique_ptr<HostWeights>> HostWeights::create(MemoryMeter& meter, Thr
     w->copies_.push_back(std::move(copy));
   }
   SHARPI_TRY(reader.finish());
-  SHARPI_TRY_ASSIGN(w->spec_, load_model_spec(file.with_copies(copies)));
+  SHARPI_TRY_ASSIGN(w->spec_, reload_spec(spec, file.with_copies(copies)));
   return w;
 }
 

@@ -16,9 +16,10 @@ void fill_inv_freq(const RopeSpec& r, std::span<double> inv_freq) {
   if (r.yarn_whole_pairs) low = std::floor(low), high = std::ceil(high);
   low = std::max(0.0, low);
   high = std::min(r.n_rot - 1.0, high);
+  const std::vector<float>* divisors = r.divisors();
   for (uint32_t j = 0; j < half; ++j) {
     double f = std::pow(r.freq_base, -2.0 * j / r.n_rot);
-    if (r.freq_values != nullptr) f /= static_cast<double>((*r.freq_values)[j]);
+    if (divisors != nullptr) f /= static_cast<double>((*divisors)[j]);
     if (r.yarn) {
       const double ramp = std::clamp((j - low) / std::max(0.001, high - low), 0.0, 1.0);
       const double mix = r.yarn_ext * (1.0 - ramp);
@@ -32,9 +33,10 @@ void fill_inv_freq(const RopeSpec& r, std::span<double> inv_freq) {
 
 bool same_rope(const RopeSpec& a, const RopeSpec& b) {
   return a.n_rot == b.n_rot && a.freq_base == b.freq_base && a.freq_scale == b.freq_scale &&
-         a.freq_factors == b.freq_factors && a.yarn == b.yarn && a.yarn_factor == b.yarn_factor &&
-         a.yarn_orig_ctx == b.yarn_orig_ctx && a.yarn_ext == b.yarn_ext &&
-         a.yarn_magnitude == b.yarn_magnitude && a.yarn_beta_fast == b.yarn_beta_fast &&
+         a.freq_factors == b.freq_factors && a.long_factors == b.long_factors &&
+         a.is_long == b.is_long && a.magnitude == b.magnitude && a.yarn == b.yarn &&
+         a.yarn_factor == b.yarn_factor && a.yarn_orig_ctx == b.yarn_orig_ctx &&
+         a.yarn_ext == b.yarn_ext && a.yarn_beta_fast == b.yarn_beta_fast &&
          a.yarn_beta_slow == b.yarn_beta_slow && a.yarn_whole_pairs == b.yarn_whole_pairs;
 }
 
@@ -45,7 +47,7 @@ RopeTable make_table(const RopeSpec& r) {
   t.spec = r;
   t.inv_freq.resize(r.n_rot / 2);
   fill_inv_freq(r, t.inv_freq);
-  if (r.yarn) t.mscale = static_cast<float>(r.yarn_magnitude);
+  t.mscale = static_cast<float>(r.magnitude);
   return t;
 }
 

@@ -45,7 +45,7 @@ struct InnerEngine {
   Result<std::unique_ptr<TierModel>> load_tier(const Plan& plan) const {
     auto placed = std::make_shared<Plan>(plan);
     SHARPI_TRY_ASSIGN(std::shared_ptr<const GgufFile> mapped, spec->file->map_tensors());
-    SHARPI_TRY_ASSIGN(placed->spec, load_model_spec(std::move(mapped)));
+    SHARPI_TRY_ASSIGN(placed->spec, reload_spec(*placed->spec, std::move(mapped)));
     return context->backends()[0]->load(std::shared_ptr<const Plan>(std::move(placed)), {});
   }
 };

@@ -151,7 +151,7 @@ TEST(ModelSpec, YarnDefaultsAreThoseOfThePaper) {
     EXPECT_EQ(rope.yarn_factor, 4.0);
     EXPECT_EQ(rope.yarn_orig_ctx, recipe.n_ctx);
     EXPECT_EQ(rope.yarn_ext, 1.0);
-    EXPECT_DOUBLE_EQ(rope.yarn_magnitude, 1.0 + 0.1 * std::log(4.0));
+    EXPECT_DOUBLE_EQ(rope.magnitude, 1.0 + 0.1 * std::log(4.0));
     EXPECT_EQ(rope.yarn_beta_fast, 32.0);
     EXPECT_EQ(rope.yarn_beta_slow, 1.0);
   }
@@ -166,7 +166,7 @@ TEST(ModelSpec, YarnKeysAreRead) {
   LOAD(s, file);
   const RopeSpec& rope = s->layers[0].attention.rope;
   EXPECT_EQ(rope.yarn_orig_ctx, 1024.0);
-  EXPECT_DOUBLE_EQ(rope.yarn_magnitude, 0.5 * (1.0 + 0.1 * std::log(8.0)));
+  EXPECT_DOUBLE_EQ(rope.magnitude, 0.5 * (1.0 + 0.1 * std::log(8.0)));
   EXPECT_EQ(rope.yarn_ext, 0.25);
   EXPECT_EQ(rope.yarn_beta_fast, 16.0);
   EXPECT_EQ(rope.yarn_beta_slow, 2.0);
@@ -193,7 +193,7 @@ TEST(ModelSpec, TheMagnitudeOfYarnIsThatOfTheConfiguration) {
     file.set("rope.scaling.type", std::string("yarn")).set("rope.scaling.factor", 8.0f);
     file.set(c.key, c.value);
     LOAD(s, file);
-    EXPECT_DOUBLE_EQ(s->layers[0].attention.rope.yarn_magnitude, c.magnitude);
+    EXPECT_DOUBLE_EQ(s->layers[0].attention.rope.magnitude, c.magnitude);
   }
 }
 
@@ -204,7 +204,7 @@ TEST(ModelSpec, YarnWithoutAFactorScalesNothing) {
     if (*key != '\0') file.set(key, 0.0f);
     LOAD(s, file);
     EXPECT_EQ(s->layers[0].attention.rope.yarn_factor, 1.0) << key;
-    EXPECT_EQ(s->layers[0].attention.rope.yarn_magnitude, 1.0) << key;
+    EXPECT_EQ(s->layers[0].attention.rope.magnitude, 1.0) << key;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "support/json_reader.h"
+#include "support/made_models.h"
 #include "support/paths.h"
 
 namespace sharpi::testing {
@@ -88,8 +89,12 @@ GoldenPerplexity read_perplexity(JsonReader& json) {
   return p;
 }
 
+std::string golden_in(const std::string& folder, std::string_view name) {
+  return folder + "/" + std::string(name) + ".golden.json";
+}
+
 std::optional<Fixture> find_in(const std::string& folder, const std::string& name) {
-  Fixture f{name, folder + "/" + name + "-q8_0.gguf", folder + "/" + name + ".golden.json"};
+  Fixture f{name, folder + "/" + name + "-q8_0.gguf", golden_in(folder, name)};
   std::error_code ec;
   if (!std::filesystem::is_regular_file(f.gguf_path, ec)) return std::nullopt;
   if (!std::filesystem::is_regular_file(f.golden_path, ec)) return std::nullopt;
@@ -140,7 +145,7 @@ const std::vector<std::string>& random_models() {
   static const std::vector<std::string> names{
       "rand-llama3",     "rand-llama-linear", "rand-llama-yarn", "rand-mistral",
       "rand-qwen2",      "rand-gemma3",       "rand-smollm3",    "rand-gemma4-moe",
-      "rand-gemma4-e2b", "rand-gpt-oss",      "rand-mistral3"};
+      "rand-gemma4-e2b", "rand-gpt-oss",      "rand-mistral3",   "rand-phi3"};
   return names;
 }
 
@@ -178,7 +183,10 @@ FixtureList list_fixtures() {
 }
 
 std::optional<Fixture> find_fixture(std::string_view name) {
-  if (auto f = find_in(test::source_path("tests/fixtures"), std::string(name))) return f;
+  const std::string folder = test::source_path("tests/fixtures");
+  if (auto f = find_in(folder, std::string(name))) return f;
+  Fixture made{std::string(name), test::made_model_path(name), golden_in(folder, name)};
+  if (!made.gguf_path.empty()) return made;
   const char* extra = std::getenv("SHARPI_FIXTURES");
   if (extra == nullptr || *extra == '\0') return std::nullopt;
   return find_in(extra, std::string(name));

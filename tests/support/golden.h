@@ -79,7 +79,8 @@ const std::vector<std::string>& device_models();
 const std::vector<std::string>& compactable_models();
 
 /// All known models, looked for in tests/fixtures and then in the folder that the environment
-/// variable SHARPI_FIXTURES names. A model is available if both its files are there.
+/// variable SHARPI_FIXTURES names; some with a golden in the former are made (made_models.h). A
+/// model is available if both its files are there.
 FixtureList list_fixtures();
 std::optional<Fixture> find_fixture(std::string_view name);
 /// One line for GTEST_SKIP: which models are not at hand, and how to provide them. Empty if none.

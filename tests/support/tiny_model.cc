@@ -116,6 +116,10 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   if (!moe || r.beside_dense) {
     set("feed_forward_length", r.d_ff);
   }
+  if (r.arch == "phi3") {
+    set("rope.scaling.original_context_length", 512u).set("rope.scaling.attn_factor", 1.25f);
+    set("attention.sliding_window", 0u);
+  }
   if (r.arch == "gemma3" || r.arch == "gpt-oss") set("attention.sliding_window", r.window);
   if (r.arch == "gpt-oss") {
     set("rope.scaling.type", std::string("yarn")).set("rope.scaling.factor", 32.0f);

@@ -66,6 +66,7 @@ struct ModelRecipe {
 ModelRecipe tiny_qwen3();
 ModelRecipe tiny_llama();
 ModelRecipe tiny_qwen2();
+ModelRecipe tiny_phi3();     // fused matrices, divisors for short and long contexts
 ModelRecipe tiny_smollm3();  // the last of four layers without rope
 ModelRecipe tiny_gemma3();
 ModelRecipe tiny_qwen3moe();

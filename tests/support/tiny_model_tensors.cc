@@ -23,6 +23,8 @@ class Table {
         add_qwen35_block(i);
       } else if (r_.arch == "gpt-oss") {
         add_gpt_oss_block();
+      } else if (r_.arch == "phi3") {
+        add_phi3_block();
       } else {
         add_qwen3_block();
       }
@@ -66,6 +68,11 @@ class Table {
     typed("token_embd.weight", r_.table_type, {embd, vocab}, 1.0);
     norm("output_norm.weight", embd);
     if (!r_.tied) typed("output.weight", r_.table_type, {embd, vocab}, 3.0);
+    if (r_.arch == "phi3") {
+      const uint64_t pairs = (r_.n_rot != 0 ? r_.n_rot : r_.head_dim) / 2;
+      uniform("rope_factors_long.weight", pairs, 1.0, 20.0);
+      uniform("rope_factors_short.weight", pairs, 1.0, 1.5);
+    }
     if (r_.arch != "gemma4") return;
     // A quarter of the pairs rotates, as in the published models.
     const uint64_t half = (r_.n_rot != 0 ? r_.n_rot : r_.head_dim) / 2;
@@ -130,6 +137,16 @@ class Table {
     } else {
       add_dense(r_.d_ff);
     }
+  }
+
+  void add_phi3_block() {
+    const uint64_t embd = r_.n_embd, dim = r_.head_dim;
+    norm("attn_norm.weight", embd);
+    norm("ffn_norm.weight", embd);
+    matrix("attn_qkv.weight", {embd, (r_.n_heads + 2 * uint64_t{r_.n_kv_heads}) * dim});
+    matrix("attn_output.weight", {r_.n_heads * dim, embd}, 0.5);
+    matrix("ffn_up.weight", {embd, 2 * uint64_t{r_.d_ff}});
+    matrix("ffn_down.weight", {r_.d_ff, embd}, 0.5);
   }
 
   void add_gpt_oss_block() {
@@ -250,6 +267,14 @@ ModelRecipe tiny_llama() {
   return r;
 }
 
+ModelRecipe tiny_phi3() {
+  ModelRecipe r;
+  r.arch = "phi3";
+  r.n_rot = 24;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
 ModelRecipe tiny_qwen2() {
   ModelRecipe r;
   r.arch = "qwen2";
@@ -342,9 +367,9 @@ ModelRecipe tiny_qwen35moe() {
 }
 
 std::vector<ModelRecipe> tiny_recipes() {
-  return {tiny_qwen3(),   tiny_qwen3moe(),  tiny_olmoe(),  tiny_gemma4(), tiny_gemma4kv(),
-          tiny_qwen35(),  tiny_qwen35moe(), tiny_llama(),  tiny_qwen2(),  tiny_gemma3(),
-          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss()};
+  return {tiny_qwen3(),   tiny_qwen3moe(),  tiny_olmoe(),   tiny_gemma4(), tiny_gemma4kv(),
+          tiny_qwen35(),  tiny_qwen35moe(), tiny_llama(),   tiny_qwen2(),  tiny_gemma3(),
+          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3()};
 }
 
 }  // namespace sharpi::test

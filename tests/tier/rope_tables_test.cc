@@ -16,7 +16,7 @@ RopeSpec yarn_rope() {
   r.yarn = true;
   r.yarn_factor = 8.0;
   r.yarn_orig_ctx = 1024.0;
-  r.yarn_magnitude = 1.25;
+  r.magnitude = 1.25;
   return r;
 }
 
@@ -33,8 +33,8 @@ std::vector<RopeTable> tables_of(const std::vector<RopeSpec>& ropes) {
 
 /// A file may name another one than its factor gives.
 TEST(RopeTables, MagnitudesAreThoseOfTheSpec) {
-  RopeSpec plain = yarn_rope();
-  plain.yarn = false;
+  RopeSpec plain;
+  plain.n_rot = 8;
   const std::vector<RopeTable> tables = tables_of({yarn_rope(), plain});
   ASSERT_EQ(tables.size(), 2u);
   EXPECT_EQ(tables[0].mscale, 1.25f);
@@ -49,11 +49,13 @@ TEST(RopeTables, LayersShareOneOnlyWhereNothingDiffers) {
       [](RopeSpec* r) { r->freq_base = 1e6; },
       [](RopeSpec* r) { r->freq_scale = 0.5; },
       [&](RopeSpec* r) { r->freq_factors = &divisors; },
+      [&](RopeSpec* r) { r->long_factors = &divisors; },
+      [](RopeSpec* r) { r->is_long = true; },
       [](RopeSpec* r) { r->yarn = false; },
       [](RopeSpec* r) { r->yarn_factor = 4.0; },
       [](RopeSpec* r) { r->yarn_orig_ctx = 2048.0; },
       [](RopeSpec* r) { r->yarn_ext = 0.5; },
-      [](RopeSpec* r) { r->yarn_magnitude = 1.5; },
+      [](RopeSpec* r) { r->magnitude = 1.5; },
       [](RopeSpec* r) { r->yarn_beta_fast = 16.0; },
       [](RopeSpec* r) { r->yarn_beta_slow = 2.0; },
       [](RopeSpec* r) { r->yarn_whole_pairs = false; },

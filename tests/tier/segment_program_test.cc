@@ -69,6 +69,7 @@ const std::map<std::string, Lines>& lists() {
        {"c embed, rope tables", "c layer 0: " + kWindowed + kDense,
         "c layer 1: " + kWindowed + ", keep ring" + kDense, "c head"}},
       {"rand-mistral3", two},
+      {"rand-phi3", {"c embed, rope tables", "c layers 0-2: " + kFull + kDense, "c head"}},
       {"rand-qwen2", two},
       {"rand-smollm3", {"c embed, rope tables", "c layers 0-4: " + kFull + kDense, "c head"}},
       {"rand-gpt-oss",

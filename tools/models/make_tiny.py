@@ -5,8 +5,12 @@ biases, windows), and their goldens by HF transformers.
 
     make_tiny.py OUT_FOLDER [NAME...]      (needs: torch, transformers, gguf)
 
-Writes NAME-q8_0.gguf and NAME.golden.json, the names of tests/fixtures.
+Writes NAME-q8_0.gguf and NAME.golden.json, the names of tests/fixtures. Models of MADE are written by the
+tests' own program (the target write_made_model; SHARPI_WRITER names it), of which only the goldens are kept;
+the seed goes into tests/support/made_models.cc.
 """
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,6 +51,10 @@ MODELS = {
     "rand-gpt-oss": dict(arch="gpt-oss", heads=4, kv=2, layers=3, window=24, base=150000.0, scaling=("yarn", 4.0, 64),
                          ff=64, experts=8, used=3, experts_kind=Type.MXFP4),
 }
+
+
+#: Written by the tests' program: lengths of the golden's cases, and of a short one in a file of its own.
+MADE = {"rand-phi3": dict(lengths=(40, 100), short=20)}
 
 
 def byte_tokens(spelled):
@@ -190,10 +198,13 @@ def add_plain(w, t, m):
 def make(folder, name, m):
     path = folder / f"{name}-q8_0.gguf"
     for seed in range(1, 50):
-        write_model(path, name, m, seed)
+        if name in MADE:
+            subprocess.run([os.environ["SHARPI_WRITER"], name, str(seed), path], check=True)
+        else:
+            write_model(path, name, m, seed)
         model = reference.load(path)
         random = np.random.default_rng(1000 + seed)
-        lengths = (40, 100, 200)
+        lengths = m.get("lengths", (40, 100, 200))
         cases = [reference.case(model, random.integers(0, VOCAB - 2, n).tolist(), 24)
                  for n in lengths]
         # No near tie on the way, and something to say.
@@ -201,8 +212,11 @@ def make(folder, name, m):
             break
     else:
         raise SystemExit(f"{name}: every seed has a near tie or repeats itself")
-    reference.write(folder / f"{name}.golden.json",
-                    {"arch": m["arch"], "model": path.name, "cases": cases})
+    arch = reference.File(path).arch
+    reference.write(folder / f"{name}.golden.json", {"arch": arch, "model": path.name, "cases": cases})
+    if m.get("short"):
+        case = reference.case(model, random.integers(0, VOCAB - 2, m["short"]).tolist(), 12)
+        reference.write(folder / f"{name}-short.golden.json", {"arch": arch, "model": path.name, "cases": [case]})
     top = np.array(cases[-1]["top5_logits"])
     print(name, path.stat().st_size, "seed", seed, "logits", top[:3, :2].round(2).tolist(),
           "clear", float((top[:, 0] - top[:, 1] > 0.25).mean()),
@@ -212,8 +226,9 @@ def make(folder, name, m):
 def main():
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
-    for name in sys.argv[2:] or MODELS:
-        make(folder, name, MODELS[name])
+    models = MODELS | MADE
+    for name in sys.argv[2:] or models:
+        make(folder, name, models[name])
 
 
 if __name__ == "__main__":

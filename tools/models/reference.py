@@ -13,6 +13,7 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llam
 
 import gemma4
 import gpt_oss
+import phi3
 
 
 class File:
@@ -107,6 +108,8 @@ def make_model(file):
         return gemma4.make_model(file, config)
     if file.arch == gpt_oss.ARCH:
         return gpt_oss.make_model(file, config)
+    if file.arch == phi3.ARCH:
+        return phi3.make_model(file, config)
     assert file.arch == "gemma3", file.arch
     layers = config["num_hidden_layers"]
     period = file.own("attention.sliding_window_pattern", 6)
@@ -147,6 +150,8 @@ def load(path):
     names = GEMMA_LAYER | gemma4.LAYER if file.arch.startswith("gemma") else LAYER
     if file.arch == gpt_oss.ARCH:
         names = LAYER | gpt_oss.LAYER
+    if file.arch == phi3.ARCH:
+        names = LAYER | phi3.LAYER
     heads = {"attn_q": file.own("attention.head_count"),
              "attn_k": file.own("attention.head_count_kv", file.own("attention.head_count"))}
     state = {}
@@ -159,6 +164,8 @@ def load(path):
         if name == "rope_freqs.weight":
             set_freq_factors(model, w)
             continue
+        if name.startswith("rope_factors_"):
+            continue  # in the configuration
         if name.startswith("blk."):
             _, block, rest = name.split(".", 2)
             kind = rest.split(".")[0]

@@ -1128,8 +1128,9 @@ class SessionOptions(TypedDict, total=False):
     """Tokens; default UNSET = the largest context that fits the budgets: at least 512 tokens, or
     all that the model has, else DOES_NOT_FIT. Without a host_budget the host's memory has two
     limits more: sessions take no more of it than the weights do (or than 4096 tokens, if that is
-    more), and everything but copies of weights takes at most half of what those copies leave
-    free."""
+    more), and everything but copies of weights takes at most half of what those copies leave free.
+    Of a plan it also says which of two rotary embeddings a model with LongRoPE has: that for long
+    contexts where it is more than the length that the file names, for all sessions of the plan."""
     k_dtype: Union[KVType, str, None]
     """Default AUTO (env SHARPI_KV_DTYPE): the architecture's own (bf16 with gated delta nets, else
     f32). A narrower one is taken only where n_ctx is given, and then if all blocks fit on the GPU

@@ -15,6 +15,7 @@ typedef struct {
   const char *model_path, *prompt, *prompt_file, *system, *expect;
   uint32_t n_ctx, n_predict, n_threads;
   draft_flags draft;
+  lora_flags loras;
   int32_t n_gpu_layers;
   sharpi_kv_dtype k_dtype, v_dtype;
   sharpi_sampler_params sampler;
@@ -53,6 +54,7 @@ static const char kHelp[] =
     "                     without --draft up to 8 tokens\n"
     "  --draft-vocab N    the MTP block guesses only tokens with ids below N, a multiple of 16,\n"
     "                     which makes a guess cheaper; 0 = all (0)\n"
+    "  --lora FILE[:S]    an adapter (LoRA), and how much of it (1); may be said several times\n"
     "  --exact            f32 activations\n"
     "  --map              weights of the CPU in place in the mapped file, not copied\n"
     "  --deterministic    the same bits for any chunking and number of threads\n"
@@ -89,6 +91,7 @@ static void parse_flag(int argc, char** argv, int* i, options* o) {
   const char* flag = argv[*i];
   if (parse_switch(flag, o) || parse_sampling(flag, argc, argv, i, &o->sampler)) return;
   if (parse_drafts(flag, argc, argv, i, &o->draft)) return;
+  if (parse_loras(flag, argc, argv, i, &o->loras)) return;
   if (strcmp(flag, "-m") == 0) {
     o->model_path = flag_value(argc, argv, i);
   } else if (strcmp(flag, "-p") == 0) {
@@ -182,6 +185,7 @@ static int open_model(options* o, objects* x) {
   plan.load_mode = o->map ? SHARPI_LOAD_MAP : SHARPI_LOAD_COPY;
   plan.session = &session;
   ask_for_drafts(&o->draft, &plan, &session);
+  ask_for_loras(&o->loras, &plan);
   if (sharpi_plan_create(x->context, o->model_path, &plan, &x->plan, &err)) {
     return report_error(o->model_path, &err);
   }
@@ -408,6 +412,7 @@ int main(int argc, char** argv) {
   objects x = {0};
   printer p = {0};
   int result = open_model(&o, &x);
+  if (result == 0 && o.loras.n != 0) result = use_loras(&o.loras, x.model, x.session);
   if (result == 0 && !o.quiet) result = print_banner(&x);
   if (result == 0) {
     running = x.session;
@@ -426,6 +431,7 @@ int main(int argc, char** argv) {
   }
   running = NULL;
   free(p.all);
+  destroy_loras(&o.loras);
   sharpi_session_destroy(x.session);
   sharpi_model_destroy(x.model);
   sharpi_plan_destroy(x.plan);

@@ -48,6 +48,52 @@ void ask_for_drafts(const draft_flags* d, sharpi_plan_params* plan,
   plan->draft_path = d->model_path;
 }
 
+/* The colon before a scale is cut off in place; one that no number follows is a part of the path.
+ */
+int parse_loras(const char* flag, int argc, char** argv, int* i, lora_flags* l) {
+  if (strcmp(flag, "--lora") != 0) return 0;
+  flag_value(argc, argv, i);
+  char* path = argv[*i];
+  if (l->n == kMostLoras) wrong_value(flag, path, "8 adapters at most");
+  l->scales[l->n] = 1.0f;
+  char* colon = strrchr(path, ':');
+  if (colon != NULL && colon[1] != '\0') {
+    char* end = NULL;
+    const float scale = strtof(colon + 1, &end);
+    if (*end == '\0') {
+      if (!(scale >= -1e6f && scale <= 1e6f)) wrong_value(flag, path, "FILE or FILE:SCALE");
+      l->scales[l->n] = scale;
+      *colon = '\0';
+    }
+  }
+  l->paths[l->n++] = path;
+  return 1;
+}
+
+void ask_for_loras(const lora_flags* l, sharpi_plan_params* plan) {
+  plan->adapters = l->paths;
+  plan->n_adapters = l->n;
+}
+
+int use_loras(lora_flags* l, const sharpi_model* model, sharpi_session* session) {
+  sharpi_error err = SHARPI_ERROR_INIT;
+  sharpi_adapter_use uses[kMostLoras];
+  for (uint32_t i = 0; i < l->n; ++i) {
+    if (sharpi_adapter_load(model, l->paths[i], &l->loaded[i], &err) != SHARPI_OK) {
+      return report_error("adapter", &err);
+    }
+    uses[i] = (sharpi_adapter_use){l->loaded[i], l->scales[i], 0};
+  }
+  if (sharpi_session_set_adapters(session, uses, sizeof uses[0], l->n, &err) != SHARPI_OK) {
+    return report_error("adapter", &err);
+  }
+  return 0;
+}
+
+void destroy_loras(lora_flags* l) {
+  for (uint32_t i = 0; i < l->n; ++i) sharpi_adapter_destroy(l->loaded[i]);
+}
+
 void unknown_flag(const char* flag) {
   fprintf(stderr, "%s: unknown flag %s; --help lists the flags\n", program_name, flag);
   exit(EXIT_USAGE);

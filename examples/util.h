@@ -40,6 +40,19 @@ typedef struct {
 int parse_drafts(const char* flag, int argc, char** argv, int* i, draft_flags* d);
 /* What they ask of a plan and its session: whoever there is drafts. */
 void ask_for_drafts(const draft_flags* d, sharpi_plan_params* plan, sharpi_session_params* session);
+/* --lora FILE or FILE:SCALE, once for each adapter: 0 for any other flag. All begin as zeros. */
+enum { kMostLoras = 8 };
+typedef struct {
+  const char* paths[kMostLoras];
+  float scales[kMostLoras];
+  sharpi_adapter* loaded[kMostLoras];
+  uint32_t n;
+} lora_flags;
+int parse_loras(const char* flag, int argc, char** argv, int* i, lora_flags* l);
+void ask_for_loras(const lora_flags* l, sharpi_plan_params* plan);
+/* Loads them and gives them to the session; not 0 after printing why not. */
+int use_loras(lora_flags* l, const sharpi_model* model, sharpi_session* session);
+void destroy_loras(lora_flags* l);
 void unknown_flag(const char* flag);
 
 const char* kv_name(sharpi_kv_dtype dtype);

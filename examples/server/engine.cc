@@ -5,6 +5,7 @@
 
 #include "grammar_cache.h"
 #include "host_process.h"
+#include "settings_values.h"
 
 namespace server {
 namespace {
@@ -105,10 +106,41 @@ Engine::Engine(const Settings& settings) : grammars_(std::make_unique<GrammarCac
   model_.reset(model);
   info_.struct_size = sizeof info_;
   check(sharpi_model_info(model, &info_, &err), err);
+  load_adapters(settings);
   name_ = settings.alias.empty() ? utf8_of(path_of(settings.model).stem()) : settings.alias;
 }
 
 Engine::~Engine() = default;
+
+void Engine::load_adapters(const Settings& settings) {
+  for (const LoraFile& l : settings.loras) {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    sharpi_adapter* adapter = nullptr;
+    check(sharpi_adapter_load(model_.get(), l.path.c_str(), &adapter, &err), err);
+    adapters_.emplace_back(adapter);
+    lora_paths_.push_back(l.path);
+    lora_.push_back(l.scale);
+  }
+}
+
+void Engine::set_lora(sharpi_session* session, const LoraScales& scales) const {
+  if (adapters_.empty()) return;
+  std::vector<sharpi_adapter_use> uses;
+  for (size_t i = 0; i < adapters_.size(); ++i) {
+    if (scales[i] != 0) uses.push_back({adapters_[i].get(), scales[i], 0});
+  }
+  sharpi_error err = SHARPI_ERROR_INIT;
+  check(sharpi_session_set_adapters(session, uses.data(), sizeof(sharpi_adapter_use),
+                                    static_cast<uint32_t>(uses.size()), &err),
+        err);
+}
+
+json Engine::lora_json() const {
+  json out = json::array();
+  for (size_t i = 0; i < lora_.size(); ++i)
+    out.push_back({{"id", i}, {"path", lora_paths_[i]}, {"scale", rounded(lora_[i])}});
+  return out;
+}
 
 void Engine::make_plan(const Settings& settings) {
   sharpi_error err = SHARPI_ERROR_INIT;
@@ -124,6 +156,10 @@ void Engine::make_plan(const Settings& settings) {
   sharpi_plan_params params = plan_template(settings);
   if (info.is_encoder != 0) leave_out_sessions(&session, &params);
   params.session = &session;
+  std::vector<const char*> adapters;
+  for (const LoraFile& l : settings.loras) adapters.push_back(l.path.c_str());
+  params.adapters = adapters.data();
+  params.n_adapters = static_cast<uint32_t>(adapters.size());
   if (!settings.device.empty())
     check(sharpi_device_find(context_.get(), settings.device.c_str(), &params.device, &err), err);
   sharpi_plan* plan = nullptr;
@@ -200,10 +236,10 @@ json Engine::model_json() const {
 }
 
 const char* purpose_name(sharpi_row_purpose purpose) {
-  static const char* const kNames[] = {"?",           "weights", "kv",         "recurrent",
-                                       "checkpoints", "capture", "compaction", "activations",
-                                       "logits",      "staging", "experts",    "graphs",
-                                       "tables",      "library", "driver",     "kv chunk"};
+  static const char* const kNames[] = {
+      "?",          "weights",     "kv",     "recurrent", "checkpoints", "capture",
+      "compaction", "activations", "logits", "staging",   "experts",     "graphs",
+      "tables",     "library",     "driver", "kv chunk",  "adapters"};
   return purpose < std::size(kNames) ? kNames[purpose] : kNames[0];
 }
 

@@ -17,6 +17,8 @@
 namespace server {
 
 using Tokens = std::vector<int32_t>;
+/// A scale for each adapter of --lora, in its order.
+using LoraScales = std::vector<float>;
 
 class GrammarCache;
 
@@ -30,6 +32,12 @@ class Engine {
   const sharpi_model_summary& info() const { return info_; }
   const sharpi_plan_summary& plan() const { return plan_info_; }
   uint32_t n_ctx() const { return plan_info_.n_ctx; }
+  /// What answers have of the adapters that do not say so themselves.
+  const LoraScales& lora() const { return lora_; }
+  /// Gives a session its adapters. Throws LibraryError.
+  void set_lora(sharpi_session* session, const LoraScales& scales) const;
+  /// Id, path and scale of each.
+  nlohmann::ordered_json lora_json() const;
   /// Sessions go on past their context.
   bool bounded() const { return plan_info_.kv_budget != 0; }
   /// What clients call the model.
@@ -53,10 +61,14 @@ class Engine {
 
  private:
   void make_plan(const Settings& settings);
+  void load_adapters(const Settings& settings);
 
   ContextHandle context_;
   PlanHandle plan_;
   ModelHandle model_;
+  std::vector<AdapterHandle> adapters_;  // parallel to lora_
+  std::vector<std::string> lora_paths_;
+  LoraScales lora_;
   sharpi_plan_summary plan_info_{};
   sharpi_model_summary info_{};
   std::string name_;

@@ -38,6 +38,7 @@ struct Generation {
   /// conversation without the opening of the answer. Ascending.
   std::vector<uint32_t> boundaries;
   Sampling sampling;
+  LoraScales lora;
   std::vector<std::string> stops;
   uint32_t max_tokens = 0;       // 0: until the context is full
   uint32_t n_logprobs = 0;       // entries a token: itself and the most probable ones; 0 = none

@@ -42,6 +42,7 @@ struct Destroy {
 using ContextHandle = std::unique_ptr<sharpi_context, Destroy<sharpi_context_destroy>>;
 using PlanHandle = std::unique_ptr<sharpi_plan, Destroy<sharpi_plan_destroy>>;
 using ModelHandle = std::unique_ptr<sharpi_model, Destroy<sharpi_model_destroy>>;
+using AdapterHandle = std::unique_ptr<sharpi_adapter, Destroy<sharpi_adapter_destroy>>;
 using SessionHandle = std::unique_ptr<sharpi_session, Destroy<sharpi_session_destroy>>;
 
 /// What a call writes into a buffer of unknown size: call(buffer, capacity, out_length, error).

@@ -153,6 +153,7 @@ void HttpServer::add_routes() {
       exchange.response = response_of(tell(body.root(), engine_));
     });
   };
+  get_at_once("/lora-adapters", response_of(engine_.lora_json()));
   tells("/v1/messages/count_tokens", count_anthropic);
   tells("/v1/tokenize", tokenized);
   tells("/v1/detokenize", detokenized);

@@ -49,6 +49,29 @@ Sampling read_sampling(Fields& fields, const Settings& settings, const Engine& e
   return out;
 }
 
+// A list of {id, scale}, as llama-server has it: adapters that it does not name have no part.
+LoraScales read_lora(Fields& fields, const Engine& engine) {
+  const json* list = fields.find("lora");
+  if (list == nullptr) return engine.lora();
+  if (!list->is_array()) fields.refuse("lora", "is not a list of objects with id and scale");
+  LoraScales out(engine.lora().size(), 0.0f);
+  for (const json& one : *list) {
+    const std::string where = "lora[" + std::to_string(&one - &list->front()) + "]";
+    if (!one.is_object()) fields.refuse("lora", "has something that is no object");
+    Fields entry(one, where);
+    entry.need("id");
+    const auto most = static_cast<int64_t>(out.size());
+    const int64_t id = *entry.integer("id", 0, 0x7FFFFFFF);
+    if (id >= most) {
+      entry.refuse("id", "is none of the " + std::to_string(most) + " adapters of --lora");
+    }
+    out[static_cast<size_t>(id)] =
+        static_cast<float>(entry.number("scale", -1e6, 1e6).value_or(1.0));
+    entry.finish();
+  }
+  return out;
+}
+
 // Whose request it is, and how to account for it; and what only changes how fast others answer.
 void leave_out_bookkeeping(Fields& fields) {
   fields.leave_out({"user", "metadata", "store", "service_tier", "safety_identifier",
@@ -155,6 +178,7 @@ bool read_common(Fields& fields, const Engine& engine, const Settings& settings,
                  std::initializer_list<const char*> limits, Generation* out) {
   check_model(fields, engine);
   out->sampling = read_sampling(fields, settings, engine);
+  out->lora = read_lora(fields, engine);
   out->stops = read_stops(fields, "stop");
   out->max_tokens = settings.max_tokens;
   bool limited = false;

@@ -57,12 +57,13 @@ void SavedSessions::remove(std::list<File>::iterator file) {
   files_.erase(file);
 }
 
-bool SavedSessions::save(const sharpi_session* session, const Tokens& tokens) {
+bool SavedSessions::save(const sharpi_session* session, const Tokens& tokens,
+                         const LoraScales& lora) {
   if (folder_ == nullptr) return false;
   const std::string name =
       std::to_string(process_number()) + "-" + std::to_string(next_++) + ".session";
   std::list<File> made;  // what is needed for it is there before it is
-  made.push_back({tokens, name, 0});
+  made.push_back({tokens, lora, name, 0});
   OpenFile file = folder_->make(name);
   if (file == nullptr) return false;
   Writer writer{file.get(), 0, max_bytes_};
@@ -80,10 +81,12 @@ bool SavedSessions::save(const sharpi_session* session, const Tokens& tokens) {
   return true;
 }
 
-const Tokens* SavedSessions::best(const Tokens& prompt, uint32_t* common) const {
+const Tokens* SavedSessions::best(const Tokens& prompt, const LoraScales& lora,
+                                  uint32_t* common) const {
   const Tokens* found = nullptr;
   *common = 0;
   for (const File& file : files_) {
+    if (file.lora != lora) continue;
     const uint32_t length = common_prefix(file.tokens, prompt);
     if (length > *common) {
       *common = length;

@@ -25,9 +25,10 @@ class SavedSessions {
   SavedSessions& operator=(const SavedSessions&) = delete;
 
   /// False where it cannot be written, or is longer than all saved sessions may be.
-  bool save(const sharpi_session* session, const Tokens& tokens);
-  /// The tokens of the saved session that begins most like the prompt; null = there is none.
-  const Tokens* best(const Tokens& prompt, uint32_t* common) const;
+  bool save(const sharpi_session* session, const Tokens& tokens, const LoraScales& lora);
+  /// The tokens of the saved session with these adapters that begins most like the prompt; null =
+  /// there is none.
+  const Tokens* best(const Tokens& prompt, const LoraScales& lora, uint32_t* common) const;
   /// Fills the session with the one that best() named, and removes the file. False: it could not
   /// be read, and the session is as it was, or empty.
   bool restore(const Tokens* saved, sharpi_session* session);
@@ -35,6 +36,7 @@ class SavedSessions {
  private:
   struct File {
     Tokens tokens;
+    LoraScales lora;
     std::string name;
     uint64_t bytes;
   };

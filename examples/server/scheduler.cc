@@ -174,11 +174,12 @@ bool Scheduler::better_to_wait(const Generation& asked) const {
   const Tokens& prompt = asked.prompt;
   uint32_t coming = 0;
   for (const auto& a : answers_) {
-    if (!a->reading()) continue;
+    if (!a->reading() || a->job().generation().lora != asked.lora) continue;
     const uint32_t common = common_prefix(a->prompt(), prompt);
     if (common > a->conversation()->tokens.size()) coming = std::max(coming, common);
   }
-  return coming > kWorthWaiting && coming > sessions_.best_prefix(prompt) + kWorthWaiting;
+  return coming > kWorthWaiting &&
+         coming > sessions_.best_prefix(prompt, asked.lora) + kWorthWaiting;
 }
 
 // False: every session is busy.
@@ -186,7 +187,8 @@ bool Scheduler::admit_one(const std::shared_ptr<Job>& job) {
   Conversation* c = nullptr;
   try {
     const Generation& asked = job->generation();
-    c = sessions_.acquire(asked.prompt_logprobs ? Tokens{asked.prompt.front()} : asked.prompt);
+    c = sessions_.acquire(asked.prompt_logprobs ? Tokens{asked.prompt.front()} : asked.prompt,
+                          asked.lora);
     if (c == nullptr) return false;
     const auto held = static_cast<uint32_t>(c->tokens.size());
     answers_.push_back(std::make_unique<Answering>(engine_, job, c));

@@ -56,10 +56,12 @@ uint32_t SessionCache::reach(const Conversation& c, const Tokens& prompt) const 
   return above == lengths.begin() ? 0 : *(above - 1);
 }
 
-Conversation* SessionCache::best(const Tokens& prompt, uint32_t* length) const {
+Conversation* SessionCache::best(const Tokens& prompt, const LoraScales& lora,
+                                 uint32_t* length) const {
   Conversation* found = nullptr;
   *length = 0;
   for (const auto& c : all_) {
+    if (c->lora != lora) continue;  // its rows are those of other adapters
     const uint32_t here = reach(*c, prompt);
     if (here > *length || (here == *length && here > 0 && found->busy && !c->busy)) {
       *length = here;
@@ -69,9 +71,9 @@ Conversation* SessionCache::best(const Tokens& prompt, uint32_t* length) const {
   return found;
 }
 
-uint32_t SessionCache::best_prefix(const Tokens& prompt) const {
+uint32_t SessionCache::best_prefix(const Tokens& prompt, const LoraScales& lora) const {
   uint32_t length = 0;
-  best(prompt, &length);
+  best(prompt, lora, &length);
   return length;
 }
 
@@ -123,7 +125,7 @@ bool SessionCache::make_room(const Conversation* spare, bool places) {
 
 bool SessionCache::save(const Conversation& c) {
   if (settings_.idle != "save") return false;
-  if (!saved_.save(c.session.get(), c.tokens)) {
+  if (!saved_.save(c.session.get(), c.tokens, c.lora)) {
     metrics_.sessions_unsaved++;
     return false;
   }
@@ -147,15 +149,17 @@ SessionHandle SessionCache::with_room(const Conversation* spare,
   }
 }
 
-Conversation* SessionCache::created() {
-  return add(with_room(
-                 nullptr,
-                 [](const void* model, sharpi_session** out, sharpi_error* err) {
-                   return sharpi_session_create(static_cast<const sharpi_model*>(model), nullptr,
-                                                out, err);
-                 },
-                 engine_.model()),
-             {});
+Conversation* SessionCache::created(const LoraScales& lora) {
+  SessionHandle session = with_room(
+      nullptr,
+      [](const void* model, sharpi_session** out, sharpi_error* err) {
+        return sharpi_session_create(static_cast<const sharpi_model*>(model), nullptr, out, err);
+      },
+      engine_.model());
+  engine_.set_lora(session.get(), lora);
+  Conversation* c = add(std::move(session), {});
+  c->lora = lora;
+  return c;
 }
 
 Conversation* SessionCache::forked(Conversation* parent, uint32_t length) {
@@ -167,6 +171,7 @@ Conversation* SessionCache::forked(Conversation* parent, uint32_t length) {
               },
               parent->session.get()),
           parent->tokens);
+  c->lora = parent->lora;
   metrics_.forks++;
   cut(c, length);
   return c;
@@ -180,13 +185,13 @@ void SessionCache::cut(Conversation* c, uint32_t length) {
 }
 
 // A session from its file, where that has clearly more of the prompt than any live one.
-void SessionCache::restore(const Tokens& prompt, uint32_t live_length) {
+void SessionCache::restore(const Tokens& prompt, const LoraScales& lora, uint32_t live_length) {
   uint32_t common = 0;
-  const Tokens* file = saved_.best(prompt, &common);
+  const Tokens* file = saved_.best(prompt, lora, &common);
   if (file == nullptr || common < live_length + kWorthRestoring) return;
   const Tokens tokens = *file;
-  Conversation* c = created();
-  file = saved_.best(prompt, &common);  // making room may have removed the file
+  Conversation* c = created(lora);
+  file = saved_.best(prompt, lora, &common);  // making room may have removed the file
   if (file != nullptr && *file == tokens && saved_.restore(file, c->session.get())) {
     c->tokens = tokens;
     metrics_.sessions_restored++;
@@ -195,20 +200,20 @@ void SessionCache::restore(const Tokens& prompt, uint32_t live_length) {
   }
 }
 
-Conversation* SessionCache::acquire(const Tokens& prompt) {
+Conversation* SessionCache::acquire(const Tokens& prompt, const LoraScales& lora) {
   const bool full = all_.size() >= settings_.live_sessions();
   if (full && oldest_idle() == nullptr) return nullptr;
   uint32_t length = 0;
-  best(prompt, &length);
-  restore(prompt, length);
-  Conversation* c = best(prompt, &length);
+  best(prompt, lora, &length);
+  restore(prompt, lora, length);
+  Conversation* c = best(prompt, lora, &length);
   if (length < kWorthForking && c != nullptr && length < c->tokens.size()) c = nullptr;
   const uint32_t lost = c == nullptr ? 0 : static_cast<uint32_t>(c->tokens.size()) - length;
   if (c != nullptr && !c->busy && (is_little(lost, length) || (full && oldest_idle() == c))) {
     if (!is_little(lost, length)) save(*c);
     cut(c, length);
   } else {
-    c = c != nullptr ? forked(c, length) : created();
+    c = c != nullptr ? forked(c, length) : created(lora);
   }
   c->busy = true;
   c->used = ++clock_;

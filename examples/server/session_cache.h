@@ -19,6 +19,7 @@ namespace server {
 struct Conversation {
   std::string id;
   SessionHandle session;
+  LoraScales lora;
   Tokens tokens;  // what it has read, whole also where the session forgot the beginning
   bool busy = false;
   bool reading = false;
@@ -32,9 +33,10 @@ class SessionCache {
  public:
   SessionCache(const Engine& engine, const Settings& settings, Metrics& metrics);
 
-  /// A session for the prompt, busy now, holding tokens.size() of its beginning. Null: all are
-  /// busy. Throws LibraryError where memory cannot be had, whatever idle sessions gave back.
-  Conversation* acquire(const Tokens& prompt);
+  /// A session with these adapters for the prompt, busy now, holding tokens.size() of its
+  /// beginning. Null: all are busy. Throws LibraryError where memory cannot be had, whatever idle
+  /// sessions gave back.
+  Conversation* acquire(const Tokens& prompt, const LoraScales& lora);
   /// Idle again: its rows stay for the next prompt.
   void release(Conversation* conversation);
   /// It is in no state to be used again.
@@ -44,7 +46,7 @@ class SessionCache {
 
   Conversation* find(const std::string& id);
   /// The longest beginning of the prompt that some session holds and could be cut back to.
-  uint32_t best_prefix(const Tokens& prompt) const;
+  uint32_t best_prefix(const Tokens& prompt, const LoraScales& lora) const;
   nlohmann::ordered_json compact(Conversation* conversation, const sharpi_compact_params& params);
   /// What is held, by row.
   nlohmann::ordered_json describe() const;
@@ -52,7 +54,7 @@ class SessionCache {
 
  private:
   uint32_t reach(const Conversation& c, const Tokens& prompt) const;
-  Conversation* best(const Tokens& prompt, uint32_t* length) const;
+  Conversation* best(const Tokens& prompt, const LoraScales& lora, uint32_t* length) const;
   Conversation* oldest_idle() const;
   Conversation* add(SessionHandle session, Tokens tokens);
   /// Calls make() until it succeeds or there is nothing idle left to give up.
@@ -61,8 +63,8 @@ class SessionCache {
                           const void* what);
   bool save(const Conversation& c);
   bool make_room(const Conversation* spare, bool places);
-  void restore(const Tokens& prompt, uint32_t live_length);
-  Conversation* created();
+  void restore(const Tokens& prompt, const LoraScales& lora, uint32_t live_length);
+  Conversation* created(const LoraScales& lora);
   Conversation* forked(Conversation* parent, uint32_t length);
   void cut(Conversation* c, uint32_t length);
 

@@ -14,6 +14,12 @@
 
 namespace server {
 
+/// An adapter, and how much of it answers have that do not say so themselves.
+struct LoraFile {
+  std::string path;
+  float scale = 1;
+};
+
 struct Settings {
   std::string model;
   std::string alias;  // empty: the file's name
@@ -40,6 +46,7 @@ struct Settings {
   std::string draft_model;         // a GGUF file; empty: none
   uint32_t drafts = SHARPI_UNSET;  // not set: kDrafts where `draft` names a drafter
   uint32_t draft_vocab = 0;        // 0: all tokens
+  std::vector<LoraFile> loras;     // adapters, by the ids that requests name
   uint32_t threads = 0;
   uint32_t chunk = 512;
   uint32_t prefill_chunk = 128;

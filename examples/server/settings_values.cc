@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <string_view>
 
 #include "http_message.h"
@@ -79,6 +80,36 @@ int32_t parse_layers(const std::string& text) {
     throw SettingsError("auto, or a number from 0");
   }
   return static_cast<int32_t>(value);
+}
+
+std::vector<LoraFile> parse_loras(const std::string& text) {
+  std::vector<LoraFile> out;
+  for (const std::string& one : parse_list(text)) {
+    LoraFile file{one, 1.0f};
+    const size_t colon = one.rfind(':');
+    const char* end = one.data() + one.size();
+    float scale = 0;
+    // What stands behind a colon and is no number is a part of the path.
+    if (colon != std::string::npos) {
+      const auto [rest, error] = std::from_chars(one.data() + colon + 1, end, scale);
+      if (error == std::errc() && rest == end) file = {one.substr(0, colon), scale};
+    }
+    if (file.path.empty() || !std::isfinite(file.scale)) {
+      throw SettingsError("files of adapters with commas between, each with :SCALE behind it or 1");
+    }
+    out.push_back(file);
+  }
+  return out;
+}
+
+std::string lora_text(const std::vector<LoraFile>& loras) {
+  std::string out;
+  for (const LoraFile& l : loras) {
+    char scale[32];
+    std::snprintf(scale, sizeof scale, ":%g", static_cast<double>(l.scale));
+    out += (out.empty() ? "" : ",") + l.path + scale;
+  }
+  return out.empty() ? "none" : out;
 }
 
 uint64_t parse_bytes(const std::string& text) {

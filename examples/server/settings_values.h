@@ -17,7 +17,9 @@ uint64_t parse_bytes(const std::string& text);  // 4096, 512K, 800M, 8G, all
 float parse_real(const std::string& text, double low, double high);
 sharpi_kv_dtype parse_kv_type(const std::string& text);
 void parse_kv_types(const std::string& text, sharpi_kv_dtype* k, sharpi_kv_dtype* v);
-uint32_t parse_draft(const std::string& text);  // SHARPI_DRAFT_*, none = 0
+uint32_t parse_draft(const std::string& text);               // SHARPI_DRAFT_*, none = 0
+std::vector<LoraFile> parse_loras(const std::string& text);  // FILE[:SCALE] with commas between
+std::string lora_text(const std::vector<LoraFile>& loras);
 std::string parse_choice(const std::string& text, const std::vector<std::string>& choices);
 /// What stands between commas, without blanks around it; nothing for an empty text.
 std::vector<std::string> parse_list(const std::string& text);

@@ -121,6 +121,26 @@ TEST(Generate, EqualSeedsPrintEqualText) {
   EXPECT_NE(a.out, c.out);
 }
 
+TEST(Generate, AnAdapterChangesTheTextByItsScale) {
+  const std::string folder = test::source_path("tests/fixtures/rand-llama3");
+  const auto text = [&](const std::string& flags) {
+    const Output o = run(kGenerate, "-m '" + folder +
+                                        "-q8_0.gguf' -p 'abcdef' -n 12 -c 64 -g 0 -t 2 "
+                                        "--exact --temp 0 --quiet " +
+                                        flags);
+    EXPECT_EQ(o.exit_code, 0) << o.err;
+    return o.out;
+  };
+  const std::string lora = "--lora '" + folder + "-lora.gguf";
+  EXPECT_EQ(text(lora + ":0'"), text(""));
+  EXPECT_EQ(text(lora + "'"), text(lora + ":1'"));
+  EXPECT_NE(text(lora + "'"), text(""));
+  EXPECT_NE(text(lora + "'"), text(lora + ":-1'"));
+  const Output other = generate(lora + "' -p x -n 1 -c 64 -g 0");
+  EXPECT_EQ(other.exit_code, 1) << "of another base";
+  EXPECT_NE(other.err.find("SHARPI_E_MISMATCH"), std::string::npos) << other.err;
+}
+
 TEST(Generate, StopsAtTheEndOfTheContext) {
   const Output o = generate("-p 'def f(x):' -n 400 -c 32 --seed 3 --temp 2");
   EXPECT_EQ(o.exit_code, 0) << o.err;

@@ -54,7 +54,8 @@ json scaled(double scale) {
 }
 
 TEST_F(Lora, RequestsChooseAndShareNoRowsOfOthers) {
-  const json usual = answer({}), none = answer({{"lora", json::array()}}), full = answer(scaled(1));
+  const json usual = answer(json::object()), none = answer({{"lora", json::array()}}),
+             full = answer(scaled(1));
   EXPECT_NE(text(usual), text(none));
   EXPECT_NE(text(full), text(none));
   EXPECT_NE(text(full), text(usual));

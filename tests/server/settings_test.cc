@@ -148,6 +148,22 @@ TEST_F(ServerSettings, TheDraftModelIsNamedByFlagOverFileOverEnvironment) {
   EXPECT_EQ(settings_json(flagged)["draft-model"]["source"], "flag");
 }
 
+TEST_F(ServerSettings, AdaptersHaveScales) {
+  const Settings s = read_settings(
+      {"--model", "m.gguf", "--lora", "a.gguf,b.gguf:0.5, C:\\c.gguf:-2,d:e.gguf"}, {});
+  ASSERT_EQ(s.loras.size(), 4u);
+  EXPECT_EQ(s.loras[0].path, "a.gguf");
+  EXPECT_EQ(s.loras[0].scale, 1.0f);
+  EXPECT_EQ(s.loras[1].path, "b.gguf");
+  EXPECT_EQ(s.loras[1].scale, 0.5f);
+  EXPECT_EQ(s.loras[2].path, "C:\\c.gguf");
+  EXPECT_EQ(s.loras[2].scale, -2.0f);
+  EXPECT_EQ(s.loras[3].path, "d:e.gguf") << "no number: a part of the path";
+  EXPECT_EQ(settings_json(s)["lora"]["value"], "a.gguf:1,b.gguf:0.5,C:\\c.gguf:-2,d:e.gguf:1");
+  EXPECT_NE(refusal({"--model", "m.gguf", "--lora", ":0.5"}).find("files of adapters"),
+            std::string::npos);
+}
+
 TEST_F(ServerSettings, TheEndsOfTheModelCanBePlaced) {
   EXPECT_EQ(read_settings({"-m", "x"}, {}).gpu_ends, -1);
   EXPECT_EQ(read_settings({"-m", "x"}, {}).device, "");

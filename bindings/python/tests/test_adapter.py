@@ -21,7 +21,7 @@ def greedy(session, tokens, n):
     session.prefill(tokens)
     out = []
     while len(out) < n:
-        out += session.step()
+        out += [sampled.token for sampled in session.step()]
     return out[:n]
 
 

@@ -38,4 +38,4 @@ def test_options_are_the_fields_of_the_headers_structs():
         left = fields - options
         assert options <= fields and left <= {
             "struct_size", "reserved", "session", "progress", "user_data", "n_probe", "n_keep", "n_bias", "n_devices",
-            "bias_tokens", "bias_values"}
+            "n_adapters", "bias_tokens", "bias_values"}

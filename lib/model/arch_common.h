@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Parts that several architectures have in common: the keys and tensors around the layers,
-// attention, rope scaling, dense and expert FFNs. Thread rule: as SpecBuilder.
+// attention, dense and expert FFNs. Thread rule: as SpecBuilder.
 #pragma once
 
 #include <vector>
 
+#include "model/rope_keys.h"
 #include "model/spec_builder.h"
 
 namespace sharpi {
@@ -30,26 +31,9 @@ Status check_heads(const SpecBuilder& b, const TrunkKeys& trunk, uint32_t block)
 /// is "" or "_swa"; a default for the latter must be in the file.
 Result<uint32_t> read_head_dim(const SpecBuilder& b, const TrunkKeys& trunk, const char* suffix);
 
-/// rope.dimension_count<suffix>: even, at most head_dim, by default `fallback`.
-Result<uint32_t> read_n_rot(const SpecBuilder& b, const char* suffix, uint32_t fallback,
-                            uint32_t head_dim);
-
-/// n_rot, rope.freq_base and rope.scaling.*. Scaling types other than none and linear (and yarn, if
-/// `allow_yarn`) are refused by name.
-Result<RopeSpec> read_rope(const SpecBuilder& b, uint32_t head_dim, bool allow_yarn);
-
 /// Where the rows of query and output projections come from.
 inline constexpr const char* kQueryRows = "%.attention.head_count * %.attention.key_length";
 inline constexpr const char* kKvRows = "%.attention.head_count_kv * %.attention.key_length";
-
-/// The divisors of a head's angles in rope_freqs.weight, for `rope`. Absent ones are refused unless
-/// `optional`.
-Status load_freq_factors(SpecBuilder& b, bool optional, RopeSpec* rope);
-
-/// The divisors of short and of long contexts in rope_factors_short.weight and
-/// rope_factors_long.weight, if the file has them, where the latter begin, and what cosines and
-/// sines are multiplied by.
-Status load_long_factors(SpecBuilder& b, RopeSpec* rope);
 
 /// Refuses the file, by the key's name, if it declares routed experts.
 Status refuse_experts(const SpecBuilder& b, const char* what_is_supported);

@@ -382,58 +382,6 @@ TEST(GgufFile, AFileOnDiskIsMappedOnlyWhenThatIsAskedFor) {
   }
 }
 
-/// Rows 0 and 1 to 2 of three, with the values of the tensors around them.
-GgufWriter with_rows() {
-  GgufWriter w;
-  w.value("general.architecture", "test");
-  w.tensor_f32("before", {1}, {7});
-  w.tensor_f32("whole", {2, 3}, {1, 2, 3, 4, 5, 6});
-  w.tensor_f32("after", {1}, {8});
-  return w;
-}
-
-TEST(GgufFile, PartsTakeTheirTensorsPlace) {
-  const std::string path = temp_path("parts.gguf");
-  ASSERT_TRUE(with_rows().write(path));
-  const auto file = GgufFile::open(path);
-  unlink(path.c_str());
-  ASSERT_TRUE(file.is_ok()) << file.status().text();
-  const GgufTensor* whole = file.value()->find_tensor("whole");
-  const auto parted = file.value()->with_parts({{"one", whole, 0, 1}, {"whole", whole, 1, 2}});
-  ASSERT_TRUE(parted.is_ok()) << parted.status().text();
-  const GgufFile& f = *parted.value();
-  ASSERT_EQ(f.tensors().size(), 4u);
-  EXPECT_EQ(f.content_id(), file.value()->content_id());
-  const GgufTensor &one = f.tensors()[1], &rest = f.tensors()[2];
-  EXPECT_EQ(f.find_tensor("one"), &one);
-  EXPECT_EQ(f.find_tensor("whole"), &rest);
-  EXPECT_EQ(rest.ne, (std::array<uint64_t, 4>{2, 2, 1, 1}));
-  float values[4] = {};
-  EXPECT_EQ(rest.bytes, sizeof values);
-  ASSERT_TRUE(f.read_tensor(rest, 0, values, sizeof values).is_ok());
-  EXPECT_EQ(std::vector<float>(values, values + 4), (std::vector<float>{3, 4, 5, 6}));
-  const auto mapped = f.map_tensors();
-  ASSERT_TRUE(mapped.is_ok()) << mapped.status().text();
-  EXPECT_EQ(std::memcmp(mapped.value()->tensors()[2].data, values, sizeof values), 0);
-  // Parts of a file that is mapped, and of one in memory, have their data at once.
-  const GgufTensor* data = mapped.value()->find_tensor("after");
-  EXPECT_EQ(mapped.value()->with_parts({{"x", data, 0, 1}}).value()->find_tensor("x")->data,
-            data->data);
-}
-
-TEST(GgufFile, APartWithTheNameOfATensorIsRefused) {
-  const std::string path = temp_path("parts.gguf");
-  ASSERT_TRUE(with_rows().write(path));
-  const auto file = GgufFile::open(path);
-  unlink(path.c_str());
-  ASSERT_TRUE(file.is_ok()) << file.status().text();
-  const GgufTensor* whole = file.value()->find_tensor("whole");
-  const auto parted = file.value()->with_parts({{"after", whole, 0, 1}, {"b", whole, 1, 2}});
-  EXPECT_EQ(parted.status().code(), Code::kFormat);
-  EXPECT_NE(parted.status().text().find("repeats the name \"after\""), std::string::npos)
-      << parted.status().text();
-}
-
 TEST(GgufFile, MissingFileIsNotFound) {
   const auto file = GgufFile::open(temp_path("missing.gguf"));
   EXPECT_EQ(file.status().code(), Code::kNotFound);

@@ -111,15 +111,11 @@ class SessionRestorer {
 
   Status check_header() const {
     if (h_.content_id != spec_.saved_id()) {
-      const std::shared_ptr<const ModelSpec> other = spec_for_context(
-          std::make_shared<ModelSpec>(spec_), spec_.has_long_rope() ? 0 : UINT32_MAX);
-      if (h_.content_id == other->saved_id()) {
-        return Status::error(Code::kMismatch,
-                             "the session was saved by a plan for %s contexts, where this model's "
-                             "rotary embedding has other angles than in the present plan's",
-                             spec_.has_long_rope() ? "short" : "long");
-      }
-      return Status::error(Code::kMismatch, "the session was saved with another model");
+      const bool other_angles = h_.content_id == spec_.saved_id(!spec_.has_long_rope());
+      return Status::error(Code::kMismatch, "the session was saved with %s",
+                           other_angles ? "other angles of RoPE: its plan's n_ctx and this one's "
+                                          "lie on two sides of where LongRoPE's long ones begin"
+                                        : "another model");
     }
     if (h_.n_layers != spec_.n_layers()) {
       return Status::error(Code::kMismatch, "the saved session has %u layers, but the model has %u",

@@ -116,9 +116,9 @@ bool ModelSpec::has_window() const {
                      [](const LayerSpec& l) { return l.window() > 0; });
 }
 
-uint64_t ModelSpec::saved_id() const {
+uint64_t ModelSpec::saved_id(bool long_rope) const {
   // Stored keys depend on the angles, so models that differ in them are no more the same.
-  return file->content_id() ^ (has_long_rope() ? 0x9E3779B97F4A7C15u : 0);
+  return file->content_id() ^ (long_rope ? 0x9E3779B97F4A7C15u : 0);
 }
 
 bool ModelSpec::has_long_rope() const {

@@ -214,11 +214,13 @@ struct ModelSpec {
   std::string left_out;  // parts of the file beside the text model, in words; empty: none
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
-  bool is_hybrid() const;            // any gated-delta-net layer
-  bool is_encoder() const;           // reads whole texts in one pass and stores no rows
-  bool has_window() const;           // any sliding-window layer
-  bool has_long_rope() const;        // its angles are those of long contexts
-  uint64_t saved_id() const;         // what saved sessions know the model by
+  bool is_hybrid() const;      // any gated-delta-net layer
+  bool is_encoder() const;     // reads whole texts in one pass and stores no rows
+  bool has_window() const;     // any sliding-window layer
+  bool has_long_rope() const;  // its angles are those of long contexts
+  /// What saved sessions know the model by.
+  uint64_t saved_id() const { return saved_id(has_long_rope()); }
+  uint64_t saved_id(bool long_rope) const;
   uint64_t parameter_count() const;  // of the tensors the spec refers to
 };
 

@@ -85,11 +85,11 @@ TEST_F(LongRope, ASavedSessionIsRefusedByAPlanWithOtherAngles) {
     return std::to_string(status) + " " + e.text;
   };
   const std::string mismatch = std::to_string(SHARPI_E_MISMATCH) + " ";
-  EXPECT_EQ(restore(many, from),
-            mismatch +
-                "the session was saved by a plan for short contexts, where this model's "
-                "rotary embedding has other angles than in the present plan's");
-  EXPECT_EQ(restore(few, back).find(mismatch + "the session was saved by a plan for long"), 0u);
+  const std::string text = mismatch +
+                           "the session was saved with other angles of RoPE: its plan's n_ctx and "
+                           "this one's lie on two sides of where LongRoPE's long ones begin";
+  EXPECT_EQ(restore(many, from), text);
+  EXPECT_EQ(restore(few, back), text);
   EXPECT_EQ(restore(few, from), std::to_string(SHARPI_OK) + " ");
 }
 

@@ -62,6 +62,17 @@ if(NOT CMAKE_CUDA_COMPILER)
   return()
 endif()
 enable_language(CUDA)
+
+# How nvcc compresses the kernels' images. Its mode `size` makes them about a fifth of the default's, and
+# the driver (12.4 or later) takes longer to unpack what a process uses; so it is for modules that carry
+# several architectures, which are downloaded.
+list(LENGTH CMAKE_CUDA_ARCHITECTURES architectures)
+set(compress default)
+if(architectures GREATER 1 AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL SHARPI_BLACKWELL_CUDA)
+  set(compress size)
+endif()
+set(SHARPI_CUDA_COMPRESS "${compress}" CACHE STRING
+  "nvcc's --compress-mode for kernel images: default, size, speed, balance or none (toolkits before 12.8: default)")
 find_package(CUDAToolkit REQUIRED)
 set(SHARPI_WITH_CUDA ON)
 set(SHARPI_CUDA_LIBS CUDA::cudart_static)  # static: no library of CUDA is named by ours

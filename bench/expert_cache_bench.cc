@@ -88,7 +88,7 @@ class Recorder {
     pool_ = ThreadPool::create(0).take();
     const cpu::KernelSet& kernels = cpu::kernel_set(*cpu::resolve_isa(cpu::Isa::kAuto).take());
     model_ = cpu::CpuModel::create(&meter_, pool_.get(), kernels, plan_, nullptr).take();
-    workspace_ = model_->create_workspace().take();
+    workspace_ = model_->create_workspace(nullptr).take();
   }
   const ModelSpec& spec() const { return *spec_; }
   /// Appends one prompt's choices.

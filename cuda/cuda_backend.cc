@@ -28,13 +28,6 @@ class CudaBackend final : public DeviceBackend {
     return check_support(device_->profile(), device_->name(), spec, placement);
   }
 
-  Status check_beside(const std::vector<const TierSizer*>& others) const override {
-    return Status::error(Code::kUnsupported,
-                         "%s cannot share a model with %s: this library computes a model on one "
-                         "CUDA device",
-                         device_->name().c_str(), others.front()->device_name().c_str());
-  }
-
   Status describe(uint32_t flags, sharpi_device* out) const override {
     out->n_cores = static_cast<uint32_t>(device_->profile().n_sm);
     out->total_bytes = device_->total_bytes();

@@ -26,7 +26,8 @@ class VulkanBackend final : public device::DeviceBackend {
     SHARPI_TRY(DeviceBackend::check_model(spec, placement));
     return check_support(device_->physical().name, spec, placement);
   }
-  Status check_beside(const std::vector<const TierSizer*>& others) const override {
+  Status check_beside(const ModelSpec&,
+                      const std::vector<const TierSizer*>& others) const override {
     return Status::error(Code::kUnsupported,
                          "%s cannot share a model with %s: this library computes a model on one "
                          "GPU",

@@ -148,7 +148,7 @@ Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape
   return std::unique_ptr<TierSession>(std::move(s));
 }
 
-Result<std::unique_ptr<Workspace>> CpuModel::create_workspace() {
+Result<std::unique_ptr<Workspace>> CpuModel::create_workspace(float*) {
   SHARPI_TRY_ASSIGN(std::unique_ptr<CpuWorkspace> w,
                     CpuWorkspace::create(meter_, workspace_layout_, config_, pool_));
   ++n_workspaces_;

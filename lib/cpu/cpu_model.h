@@ -34,7 +34,7 @@ class CpuModel final : public TierModel {
                                           const KernelSet& kernels, uint32_t n_threads);
 
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override;
-  Result<std::unique_ptr<Workspace>> create_workspace() override;
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override;
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     return forward_.run(segment, rows, static_cast<CpuWorkspace&>(workspace));
   }

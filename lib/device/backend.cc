@@ -19,6 +19,25 @@ Status DeviceBackend::check_adapters() const {
                        "does");
 }
 
+Status DeviceBackend::check_beside(const ModelSpec& spec,
+                                   const std::vector<const TierSizer*>& others) const {
+  for (const TierSizer* o : others) {
+    if (o->tier() == tier()) continue;
+    return Status::error(Code::kUnsupported,
+                         "%s cannot share a model with %s: a model is on several GPUs of one tier, "
+                         "and these are of \"%s\" and \"%s\"",
+                         device_name().c_str(), o->device_name().c_str(),
+                         tier_name(static_cast<uint32_t>(tier())),
+                         tier_name(static_cast<uint32_t>(o->tier())));
+  }
+  if (spec.d_ple == 0) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "%s cannot share a model with %s: layers of this %s model take per-layer "
+                       "embeddings, which a GPU makes only where it has the first layer",
+                       device_name().c_str(), others.front()->device_name().c_str(),
+                       spec.architecture.c_str());
+}
+
 uint64_t DeviceBackend::expert_slot_bytes(const ModelSpec& spec, const Placement&) const {
   return make_slot_layout(spec).bytes;
 }

@@ -21,6 +21,9 @@ class DeviceBackend : public Backend, public TierSizer {
   /// A tier asks this before what its kernels cannot do.
   Status check_model(const ModelSpec& spec, const Placement& placement) const override;
   Status check_adapters() const final;
+  /// A model is on several devices of one tier, if it is on several.
+  Status check_beside(const ModelSpec& spec,
+                      const std::vector<const TierSizer*>& others) const override;
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& placement) const final;
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,

@@ -78,10 +78,10 @@ Result<std::unique_ptr<TierSession>> DeviceModel::create_session(const SessionSh
   return std::unique_ptr<TierSession>(std::move(s));
 }
 
-Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace() {
+Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace(float* handover) {
   const DeviceScope scope(*m_->device);
   SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceWorkspace> w,
-                    DeviceWorkspace::create(*m_->device, m_->workspace_layout));
+                    DeviceWorkspace::create(*m_->device, m_->workspace_layout, handover));
   std::unique_lock<std::mutex> alone(m_->device->launch_mutex(), std::defer_lock);
   if (m_->blocks_meet)
     alone.lock();  // warm_up() runs steps of one row; none of them waits for the host

@@ -33,7 +33,7 @@ class DeviceModel final : public TierModel {
                                           const SessionShape& session);
 
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override;
-  Result<std::unique_ptr<Workspace>> create_workspace() override;
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override;
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     return calls_.run(segment, rows, workspace);
   }

@@ -101,6 +101,15 @@ CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   return t;
 }
 
+/// The first device of the route brings the memory for hand-overs.
+void add_handover(const ModelSpec& spec, const Placement& placement, uint32_t rows,
+                  WorkspaceLayout* out) {
+  out->hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
+  if (!out->hands_over || placement.route().front() != DeviceIndex::kHere) return;
+  const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
+  out->handover_bytes = handed * rows * spec.n_embd * sizeof(float);
+}
+
 void add_ple_buffers(const ModelSpec& spec, uint32_t rows, WorkspaceLayout* out) {
   const bool ple = spec.d_ple != 0;
   const uint64_t ple_width = ple ? uint64_t{spec.n_layers()} * spec.d_ple : 0;
@@ -130,9 +139,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   const uint32_t head_rows = placement.head == DeviceIndex::kHere ? out.table.max_head_rows : 0;
   const PassScratch own = kernels.scratch(spec, model, w, rows, head_rows);
   out.max_rows = rows;
-  const bool hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
-  const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
-  out.handover_bytes = hands_over ? handed * rows * e * sizeof(float) : 0;
+  add_handover(spec, placement, rows, &out);
   out.n_half = w.n_half;
   out.add_floats(Buf::kX, rows * e);
   out.add_floats(Buf::kPair, spec.pair ? rows * 2 * e : 0);
@@ -193,7 +200,11 @@ std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
 }
 
 Result<std::unique_ptr<DeviceWorkspace>> DeviceWorkspace::create(const Device& device,
-                                                                 const WorkspaceLayout& layout) {
+                                                                 const WorkspaceLayout& layout,
+                                                                 float* handover) {
+  if (layout.hands_over && layout.handover_bytes == 0 && handover == nullptr) {
+    return Status::error(Code::kInternal, "no device brings memory to hand hidden rows over in");
+  }
   std::unique_ptr<DeviceWorkspace> w(new DeviceWorkspace());
   w->device_ = &device;
   w->layout_ = layout;
@@ -203,7 +214,8 @@ Result<std::unique_ptr<DeviceWorkspace>> DeviceWorkspace::create(const Device& d
   SHARPI_TRY_ASSIGN(w->handover_, PinnedBuffer::allocate(device, layout.handover_bytes,
                                                          "hidden rows between tiers"));
   // warm_up() starts from these rows before anybody has written them.
-  if (layout.handover_bytes != 0) std::memset(w->handover(), 0, layout.handover_bytes);
+  if (layout.handover_bytes != 0) std::memset(w->handover_.data(), 0, layout.handover_bytes);
+  w->hand_ = layout.handover_bytes != 0 ? w->handover_.as<float>() : handover;
   SHARPI_TRY_ASSIGN(w->stream_, device.create_queue());
   for (std::unique_ptr<Event>& e : w->layers_) {
     SHARPI_TRY_ASSIGN(e, device.create_event());

@@ -37,7 +37,8 @@ struct WorkspaceLayout : BufferLayout<Buf, 256> {
   uint64_t chunk_slot_bytes = 0;
   uint64_t ple_row_bytes = 0;  // of the raw per-layer table
   CallTable table;
-  uint64_t handover_bytes = 0;  // pinned: hidden rows between tiers, and to and from an MTP block
+  bool hands_over = false;      // hidden rows between tiers, and to and from an MTP block
+  uint64_t handover_bytes = 0;  // pinned, for those; 0 where another device's memory serves
   uint64_t pinned_bytes() const { return table.bytes + size_of(Buf::kPleRaw); }
 };
 
@@ -50,9 +51,10 @@ std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
 class DeviceWorkspace final : public Workspace {
  public:
   static Result<std::unique_ptr<DeviceWorkspace>> create(const Device& device,
-                                                         const WorkspaceLayout& layout);
+                                                         const WorkspaceLayout& layout,
+                                                         float* handover);
   ~DeviceWorkspace() override;
-  float* handover() const override { return handover_.as<float>(); }
+  float* handover() const override { return hand_; }
   template <class T = float>
   T* get(Buf b) const {
     return reinterpret_cast<T*>(memory_.data() + layout_.offset_of(b));
@@ -98,6 +100,7 @@ class DeviceWorkspace final : public Workspace {
   WorkspaceLayout layout_;
   DeviceBuffer memory_;
   PinnedBuffer pinned_, handover_;
+  float* hand_ = nullptr;  // in handover_, or another workspace's
   std::unique_ptr<Queue> stream_;
   std::unique_ptr<Event> layers_[kLayersAhead];
 };

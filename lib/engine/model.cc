@@ -147,13 +147,24 @@ Result<std::shared_ptr<const Plan>> Model::place_weights(const Plan& plan,
   return std::shared_ptr<const Plan>(std::move(placed));
 }
 
+/// The tiers in the order in which a token comes to their devices, the host's behind them: the
+/// first device brings the memory in which rows are handed over.
+std::vector<size_t> Model::by_route() const {
+  std::vector<size_t> order;
+  for (const DeviceIndex d : plan_->placement.route()) order.push_back(tier_index(d));
+  for (size_t t = 0; t < tiers_.size(); ++t) {
+    if (std::find(order.begin(), order.end(), t) == order.end()) order.push_back(t);
+  }
+  return order;
+}
+
 Status Model::create_slots() {
   for (uint32_t i = 0; i < plan_->model.max_concurrent; ++i) {
     auto slot = std::make_unique<CallSlot>();
-    for (auto& tier : tiers_) {
-      SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier->create_workspace());
-      if (slot->handover == nullptr) slot->handover = w->handover();
-      slot->workspaces.push_back(std::move(w));
+    slot->workspaces.resize(tiers_.size());
+    for (const size_t t : by_route()) {
+      SHARPI_TRY_ASSIGN(slot->workspaces[t], tiers_[t]->create_workspace(slot->handover));
+      if (slot->handover == nullptr) slot->handover = slot->workspaces[t]->handover();
     }
     if (tiers_.size() > 1 && slot->handover == nullptr) {
       return Status::error(Code::kInternal, "no tier has memory to hand hidden rows over in");

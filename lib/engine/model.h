@@ -93,6 +93,7 @@ class Model {
   Status load_mtp();
   Status load_draft(const LoadProgress& progress);
   Status create_slots();
+  std::vector<size_t> by_route() const;
   std::string describe_paths() const;
   size_t tier_asking(uint32_t layer, std::span<const size_t> asking) const;
   const Route& route_for(uint32_t n_rows) const {

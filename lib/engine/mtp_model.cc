@@ -25,7 +25,7 @@ Result<std::unique_ptr<MtpModel>> MtpModel::load(Backend& backend, TierModel& tr
 
 Status MtpModel::create_workspaces() {
   for (uint32_t i = 0; i < plan_->model.max_concurrent; ++i) {
-    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier_->create_workspace());
+    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, tier_->create_workspace(nullptr));
     free_.push_back(std::move(w));
   }
   return Status::ok();

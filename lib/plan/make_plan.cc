@@ -79,29 +79,25 @@ uint64_t slot_bytes_of(const ModelSpec& spec, const Sizers& devices) {
 /// Layers that a list of devices pins are layers on devices.
 Result<sharpi_plan_params> pin_listed_layers(const ModelSpec& spec, const sharpi_plan_params& p) {
   sharpi_plan_params out = p;
-  int64_t pinned = 0;
-  bool all = false;
-  for (uint32_t i = 0; i < p.n_devices; ++i) {
-    if (p.devices[i].device == 0) continue;
-    all = (pinned == 0 || all) && p.devices[i].n_layers >= 0;
-    pinned += std::max(p.devices[i].n_layers, 0);
-  }
+  const uint32_t pinned = listed_layers(p);
   if (pinned > spec.n_layers()) {
     return Status::error(Code::kInvalidArgument,
-                         "the list of devices asks for %lld layers, but the model has only %u",
-                         static_cast<long long>(pinned), spec.n_layers());
+                         "the list of devices asks for %u layers, but the model has only %u",
+                         pinned, spec.n_layers());
   }
+  const bool all = std::all_of(p.devices, p.devices + p.n_devices,
+                               [](const auto& d) { return d.device == 0 || d.n_layers >= 0; });
   if (all && pinned != 0) out.n_gpu_layers = static_cast<int32_t>(pinned);
   return out;
 }
 
-/// Whether one model may be on all of them.
-Status check_together(const std::vector<DeviceRequest>& devices) {
+/// Whether the model may be on all of them.
+Status check_together(const ModelSpec& spec, const std::vector<DeviceRequest>& devices) {
   for (const DeviceRequest& d : devices) {
     std::vector<const TierSizer*> others;
     for (const DeviceRequest& o : devices)
       if (o.sizer != d.sizer) others.push_back(o.sizer);
-    if (!others.empty()) SHARPI_TRY(d.sizer->check_beside(others));
+    if (!others.empty()) SHARPI_TRY(d.sizer->check_beside(spec, others));
   }
   return Status::ok();
 }
@@ -297,7 +293,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   plan->model.max_logit_rows = std::max(plan->model.max_logit_rows, draft_rows);
   const SolveInputs inputs{
       sizers,           params,         environment,  requests.host,
-      requests.devices, requests.named, requests.all, check_together(requests.devices),
+      requests.devices, requests.named, requests.all, check_together(*spec, requests.devices),
       machine};
   const auto solve_with = [&](uint32_t n_chunk) -> Solved {
     auto one = std::make_shared<Plan>(*plan);

@@ -131,6 +131,12 @@ const char* device_pin(const sharpi_plan_params& p) {
   return listed ? "devices" : nullptr;
 }
 
+uint32_t listed_layers(const sharpi_plan_params& p) {
+  int64_t n = 0;
+  for (uint32_t i = 0; i < p.n_devices; ++i) n += std::max(p.devices[i].n_layers, 0);
+  return static_cast<uint32_t>(std::min<int64_t>(n, UINT32_MAX));
+}
+
 bool is_layer_split(const ModelSpec& spec, uint32_t n) {
   for (uint32_t l = n; l < spec.n_layers(); ++l) {
     const int32_t source = spec.layers[l].kv_source();
@@ -160,6 +166,8 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
     return ladder;
   }
   Range layers{n, 1};
+  const uint32_t listed = listed_layers(p);
+  layers.least = std::max(layers.least, listed);
   if (p.n_gpu_layers > 0) layers.most = layers.least = static_cast<uint32_t>(p.n_gpu_layers);
   if (!is_layer_split(spec, layers.most)) return no_such_split(spec, layers.most);
   Range experts{layers.most, 0}, ffn{layers.most, 0};
@@ -182,7 +190,7 @@ Result<PlacementLadder> PlacementLadder::create(const ModelSpec& spec, const sha
   ladder.experts_ = experts;
   ladder.together_ = !moe;
   ladder.pinned_ends_ = p.gpu_ends;
-  ladder.may_leave_ = p.n_gpu_layers < 0 && p.gpu_ends <= 0 && ffn.least == 0;
+  ladder.may_leave_ = listed == 0 && p.n_gpu_layers < 0 && p.gpu_ends <= 0 && ffn.least == 0;
   ladder.keep(ladder.ends().front());
   return ladder;
 }

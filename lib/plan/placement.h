@@ -81,6 +81,8 @@ class PlacementLadder {
 
 /// The first pin of a request that asks for something on a GPU; nullptr = none.
 const char* device_pin(const sharpi_plan_params& params);
+/// Layers that the devices of a request's list have to hold.
+uint32_t listed_layers(const sharpi_plan_params& params);
 /// True when no layer from n on reads KV rows of one before it.
 bool is_layer_split(const ModelSpec& spec, uint32_t n);
 /// Routed experts of all layers.

@@ -165,7 +165,7 @@ uint32_t Plan::tier_of(DeviceIndex index) const {
   return d == nullptr ? 0 : static_cast<uint32_t>(d->tier);
 }
 
-Status TierSizer::check_beside(const std::vector<const TierSizer*>&) const {
+Status TierSizer::check_beside(const ModelSpec&, const std::vector<const TierSizer*>&) const {
   return Status::ok();
 }
 

@@ -49,15 +49,23 @@ class Spreader {
     return share_ >= 1 ? bytes : static_cast<uint64_t>(static_cast<double>(bytes) * share_);
   }
 
+  /// Layers that devices behind one have to hold.
+  uint32_t pinned_behind(size_t d) const {
+    uint32_t n = 0;
+    while (++d < devices_.size()) n += static_cast<uint32_t>(std::max(devices_[d].n_layers, 0));
+    return n;
+  }
+
   /// Behind the last layer of a device that begins with layer `first`.
   uint32_t end_of(size_t d, uint32_t first) {
     const bool last = d + 1 == devices_.size();
     if (devices_[d].n_layers >= 0)
       return std::min(n_layers_, first + static_cast<uint32_t>(devices_[d].n_layers));
-    if (last || fits(d, n_layers_)) return n_layers_;
+    const uint32_t most = std::max(first, n_layers_ - std::min(n_layers_, pinned_behind(d)));
+    if (last || (most == n_layers_ && fits(d, n_layers_))) return n_layers_;
     // The head, or layers, go on to the next device.
     std::vector<uint32_t> ends;
-    for (uint32_t e = first; e <= n_layers_; ++e)
+    for (uint32_t e = first; e <= most; ++e)
       if (e == first || is_layer_split(*trial_.spec, e)) ends.push_back(e);
     size_t low = 0, high = ends.size();
     head_ = d + 1;

@@ -42,9 +42,10 @@ class TierSizer {
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
   /// kUnsupported where this device cannot compute for sessions with adapters.
   virtual Status check_adapters() const { return Status::ok(); }
-  /// kUnsupported where this device cannot have a part of a model of which `others`, none of them
+  /// kUnsupported where this device cannot have a part of the model of which `others`, none of them
   /// the host, have parts too.
-  virtual Status check_beside(const std::vector<const TierSizer*>& others) const;
+  virtual Status check_beside(const ModelSpec& spec,
+                              const std::vector<const TierSizer*>& others) const;
   /// Weights, workspaces, tables of the blocks placed on this tier. Rows that last only as long as
   /// loading does are marked transient.
   virtual std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,

@@ -133,7 +133,8 @@ class Workspace {
  public:
   virtual ~Workspace() = default;
   /// Memory for max_rows hidden rows that every tier can copy from and to at full speed; null where
-  /// another tier's serves. One tier of a model that is split offers it.
+  /// another tier's serves and this one need not know it. Of a model that is split, the first
+  /// device of the route brings it.
   virtual float* handover() const { return nullptr; }
 };
 
@@ -141,7 +142,9 @@ class TierModel {
  public:
   virtual ~TierModel() = default;
   virtual Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) = 0;
-  virtual Result<std::unique_ptr<Workspace>> create_workspace() = 0;
+  /// `handover`: where hidden rows are handed over, if another tier's workspace for the same calls
+  /// brings it (Workspace::handover()); it outlives this one's use.
+  virtual Result<std::unique_ptr<Workspace>> create_workspace(float* handover) = 0;
   /// Runs the blocks on the workspace's hidden rows, or on those that are handed over. The ledger
   /// is not changed; KV rows past the ledger's length and the working recurrent state are.
   /// kCancelled leaves committed state intact.

@@ -142,6 +142,7 @@ Result<std::unique_ptr<device::Recording>> HostQueue::end_recording(const Status
 
 Status HostQueue::replay(const device::Recording& recording) const {
   const auto& r = static_cast<const HostRecording&>(recording);
+  ++counts_->n_replays;
   for (const Work& work : r.work) give(work);
   if (!r.meets_host) return Status::ok();
   join();
@@ -152,27 +153,41 @@ Status HostQueue::replay(const device::Recording& recording) const {
   return Status::ok();
 }
 
-HostDevice::HostDevice() : kernels_(make_host_kernels()) {}
+HostDevice::HostDevice(uint32_t index, TierId tier)
+    : index_(index), tier_(tier), kernels_(make_host_kernels()) {}
+
+std::byte* HostDevice::allocate(uint64_t held) {
+  auto* data = static_cast<std::byte*>(os::allocate_aligned(512, held));
+  if (data != nullptr) std::memset(data, 0, held);
+  return data;
+}
 
 Result<std::byte*> HostDevice::take(uint64_t bytes, const char* what) const {
   const uint64_t held = held_bytes(bytes);
-  auto* data = static_cast<std::byte*>(os::allocate_aligned(512, held));
+  std::byte* data = allocate(held);
   if (data == nullptr) return Status::error(Code::kOutOfMemory, "there is no memory for %s", what);
-  std::memset(data, 0, held);
+  counts_->device_bytes += held;
   return data;
 }
 
 void HostDevice::give(std::byte* data, uint64_t bytes) const noexcept {
   std::memset(data, 0xEE, held_bytes(bytes));
+  counts_->device_bytes -= held_bytes(bytes);
   os::free_aligned(data);
 }
 
 Result<std::byte*> HostDevice::take_pinned(uint64_t bytes, const char* what) const {
-  return take(bytes, what);
+  const uint64_t held = pinned_held_bytes(bytes);
+  std::byte* data = allocate(held);
+  if (data == nullptr) return Status::error(Code::kOutOfMemory, "no pinned memory for %s", what);
+  counts_->pinned_bytes += held;
+  return data;
 }
 
 void HostDevice::give_pinned(std::byte* data, uint64_t bytes) const noexcept {
-  give(data, bytes);
+  std::memset(data, 0xEE, pinned_held_bytes(bytes));
+  counts_->pinned_bytes -= pinned_held_bytes(bytes);
+  os::free_aligned(data);
 }
 
 Result<device::Addresses> HostDevice::reserve(uint64_t bytes, uint64_t granule,
@@ -190,7 +205,7 @@ void HostDevice::unreserve(const device::Addresses& addresses, uint64_t bytes) c
 }
 
 Result<std::unique_ptr<device::Queue>> HostDevice::create_queue() const {
-  return std::unique_ptr<device::Queue>(std::make_unique<HostQueue>());
+  return std::unique_ptr<device::Queue>(std::make_unique<HostQueue>(counts_));
 }
 
 Result<std::unique_ptr<device::Event>> HostDevice::create_event() const {

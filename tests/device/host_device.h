@@ -48,8 +48,15 @@ class HostRecording final : public device::Recording {
   bool meets_host = false;  // waits for the host in its midst: it is done by a thread
 };
 
+/// What a device did and holds.
+struct HostCounts {
+  std::atomic<uint64_t> device_bytes{0}, pinned_bytes{0};  // of blocks that were taken
+  std::atomic<uint64_t> n_replays{0};                      // of recordings
+};
+
 class HostQueue final : public device::Queue {
  public:
+  explicit HostQueue(std::shared_ptr<HostCounts> counts) : counts_(std::move(counts)) {}
   ~HostQueue() override;
   void give(Work work) const;
   /// What is recorded waits for the host in its midst.
@@ -69,6 +76,7 @@ class HostQueue final : public device::Queue {
 
  private:
   void join() const;
+  std::shared_ptr<HostCounts> counts_;
   std::shared_ptr<QueueState> state_ = std::make_shared<QueueState>();
   mutable std::unique_ptr<HostRecording> recording_;
   mutable std::thread runner_;
@@ -83,10 +91,10 @@ struct HostFaults {
 
 class HostDevice final : public device::Device {
  public:
-  HostDevice();
   /// Any GPU's but CUDA's: nothing in the room may take one tier for all.
-  TierId tier() const override { return TierId::kVulkan; }
-  uint32_t index() const override { return 1; }
+  explicit HostDevice(uint32_t index = 1, TierId tier = TierId::kVulkan);
+  TierId tier() const override { return tier_; }
+  uint32_t index() const override { return index_; }
   Status open() override { return Status::ok(); }
   Status usable() const override { return Status::ok(); }
   Status settle(Status status) const override { return status; }
@@ -108,8 +116,15 @@ class HostDevice final : public device::Device {
   std::unique_ptr<device::PassKernels> pass_kernels(const ModelShape& model) const override;
   void enter(Scope*) const override {}
   void leave(Scope*) const noexcept override {}
+  const HostCounts& counts() const { return *counts_; }
+  /// Bytes of granules that ranges of addresses have now.
+  uint64_t granule_bytes_held() const { return meter_.live_bytes(); }
 
  private:
+  static std::byte* allocate(uint64_t held);
+  uint32_t index_;
+  TierId tier_;
+  std::shared_ptr<HostCounts> counts_ = std::make_shared<HostCounts>();
   mutable std::mutex launch_mutex_;
   mutable MemoryMeter meter_;
   std::unique_ptr<device::DeviceKernels> kernels_;

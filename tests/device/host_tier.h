@@ -17,17 +17,27 @@ namespace sharpi::testing {
 
 class HostTierBackend final : public device::DeviceBackend {
  public:
-  HostTierBackend() : DeviceBackend(std::make_shared<HostDevice>()) {}
-  uint64_t free_bytes() const override { return uint64_t{4} << 30; }
-  uint64_t total_bytes() const override { return uint64_t{4} << 30; }
-  std::string device_name() const override { return "host device"; }
-  std::string device_id() const override { return "posed-room"; }
+  HostTierBackend() : HostTierBackend(std::make_shared<HostDevice>(), "host device") {}
+  HostTierBackend(std::shared_ptr<HostDevice> device, std::string name,
+                  uint64_t bytes = uint64_t{4} << 30)
+      : DeviceBackend(device),
+        id_("posed-room-" + std::to_string(device->index())),
+        name_(std::move(name)),
+        bytes_(bytes) {}
+  uint64_t free_bytes() const override { return bytes_; }
+  uint64_t total_bytes() const override { return bytes_; }
+  std::string device_name() const override { return name_; }
+  std::string device_id() const override { return id_; }
   Status describe(uint32_t, sharpi_device* out) const override {
     out->total_bytes = out->free_bytes = total_bytes();
-    std::snprintf(out->name, sizeof out->name, "host device");
-    std::snprintf(out->id, sizeof out->id, "%s", device_id().c_str());
+    std::snprintf(out->name, sizeof out->name, "%s", name_.c_str());
+    std::snprintf(out->id, sizeof out->id, "%s", id_.c_str());
     return Status::ok();
   }
+
+ private:
+  std::string id_, name_;
+  uint64_t bytes_;
 };
 
 /// How far logits may be from those of another implementation.

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "api/api_handles.h"
-#include "draft_case.h"
 #include "engine/allowance.h"
 #include "inner_engine.h"
+#include "support/device_ladders.h"
 #include "support/second_tier.h"
 
 namespace sharpi::testing {
@@ -28,7 +28,9 @@ class AskingModel final : public TierModel {
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override {
     return in_->create_session(shape);
   }
-  Result<std::unique_ptr<Workspace>> create_workspace() override { return in_->create_workspace(); }
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override {
+    return in_->create_workspace(handover);
+  }
   Status run(const Segment& segment, const Submission& rows, Workspace& w) override {
     return in_->run(segment, rows, w);
   }
@@ -118,76 +120,9 @@ sharpi_context* posed_context() {
   return kContext.get();
 }
 
-/// Layers of each device, in the order in which they come.
-using Ladder = std::vector<std::pair<uint32_t, int32_t>>;
-std::string text_of(const Ladder& ladder) {
-  std::string out;
-  for (const auto& [device, n] : ladder)
-    out += std::to_string(n) + " on " + std::to_string(device) + ", ";
-  return out;
-}
-
-Loaded load_on(const std::string& path, const Ladder& ladder, sharpi_error* why,
-               const Edit& edit = {}) {
-  Loaded l;
-  std::vector<sharpi_device_request> list;
-  for (const auto& [device, n] : ladder) {
-    list.emplace_back();
-    sharpi_device_request_init(&list.back(), sizeof list.back());
-    list.back().device = device;
-    list.back().n_layers = n;
-  }
-  const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
-    p->n_gpu_layers = ladder.empty() ? 0 : -1;
-    p->n_chunk = 48;
-    p->n_sessions = 4;
-    p->stream_rows = SHARPI_UNSET;
-    p->devices = list.data();
-    p->n_devices = static_cast<uint32_t>(list.size());
-    if (ladder.empty()) p->device = 0;
-    s->n_ctx = 256;
-    s->k_dtype = s->v_dtype = s->tail_k_dtype = s->tail_v_dtype = SHARPI_KV_F32;
-    if (edit) edit(p, s);
-  });
-  sharpi_model* model = nullptr;
-  if (try_plan(posed_context(), path, setup, &l.plan, why) != SHARPI_OK ||
-      sharpi_model_load(l.plan.get(), nullptr, nullptr, &model, why) != SHARPI_OK) {
-    return l;
-  }
-  l.model.reset(model);
-  l.info.struct_size = sizeof l.info;
-  EXPECT_EQ(sharpi_model_info(model, &l.info, nullptr), SHARPI_OK);
-  return l;
-}
-
-Loaded must_load(const std::string& path, const Ladder& ladder, const Edit& edit = {}) {
-  sharpi_error why = SHARPI_ERROR_INIT;
-  Loaded l = load_on(path, ladder, &why, edit);
-  EXPECT_TRUE(l.model) << why.text;
-  return l;
-}
-
-std::vector<Logits> talk(const Loaded& l, const std::vector<int32_t>& prompt) {
-  Chat chat(l.model.get());
-  chat.prefill(prompt);
-  std::vector<Logits> out{chat.logits()};
-  for (const int32_t t : {3, 4, 5}) {
-    chat.decode(t);
-    out.push_back(chat.logits());
-  }
-  return out;
-}
-
-/// Splits of n layers over two or three devices in any order, with and without layers left to the
-/// host.
-std::vector<Ladder> ladders(int32_t n) {
-  std::vector<Ladder> out;
-  for (int32_t a = 1; a < n; ++a) {
-    out.push_back({{1, a}, {2, n - a}});
-    if (a + 1 < n) out.push_back({{2, a}, {1, 1}});
-    for (int32_t b = 1; a + b < n; ++b) out.push_back({{3, a}, {1, b}, {2, n - a - b}});
-  }
-  return out;
+const LadderMachine& posed() {
+  static const LadderMachine kMachine{posed_context()};
+  return kMachine;
 }
 
 class DeviceLadder : public ::testing::TestWithParam<test::ModelRecipe> {};
@@ -196,7 +131,7 @@ TEST_P(DeviceLadder, EveryLadderGivesTheBitsOfOneTier) {
   const MadeModel file(GetParam());
   const auto n = static_cast<int32_t>(GetParam().n_layers);
   const auto prompt = file.tokens(100);
-  const auto want = talk(must_load(file.path(), {}), prompt);
+  const auto want = talk(posed().load(file.path(), {}), prompt);
   uint32_t n_compared = 0;
   for (const Ladder& ladder : ladders(n)) {
     int32_t on_devices = 0;
@@ -205,7 +140,7 @@ TEST_P(DeviceLadder, EveryLadderGivesTheBitsOfOneTier) {
          {std::tuple{on_devices, 1, SHARPI_UNSET}, std::tuple{on_devices - 1, 0, SHARPI_UNSET},
           std::tuple{1, 1, 1u}}) {
       sharpi_error why = SHARPI_ERROR_INIT;
-      const Loaded l = load_on(file.path(), ladder, &why, [&](auto* p, auto*) {
+      const Loaded l = posed().try_load(file.path(), ladder, &why, [&](auto* p, auto*) {
         p->n_gpu_ffn = ffn;
         p->gpu_ends = ends;
         p->stream_rows = stream;
@@ -224,62 +159,17 @@ TEST_P(DeviceLadder, EveryLadderGivesTheBitsOfOneTier) {
   EXPECT_GE(n_compared, 3u);
 }
 
-/// The least that has to be on a device, the rest on another one, or a third of each.
-std::vector<Ladder> few_ladders(const std::string& path, int32_t n) {
-  std::vector<Ladder> out;
-  for (const Ladder& ladder : ladders(n)) {
-    sharpi_error why = SHARPI_ERROR_INIT;
-    if (load_on(path, ladder, &why).model) out.push_back(ladder);
-    if (out.size() == 3) break;
-  }
-  return out;
-}
-
 TEST_P(DeviceLadder, SessionsDoTheSameOnAnyLadder) {
   const MadeModel file(GetParam());
   const auto n = static_cast<int32_t>(GetParam().n_layers);
-  const Edit with_checkpoints = [](auto*, auto* s) {
-    s->n_checkpoints = 2;
-    s->capture_window = 16;
-  };
-  const auto life = [&](const Loaded& l, const std::vector<char>* from) {
-    std::vector<std::vector<char>> blobs;
-    sharpi_error e = SHARPI_ERROR_INIT;
-    sharpi_session_params own;
-    sharpi_session_params_init(&own, sizeof own);
-    with_checkpoints(static_cast<sharpi_plan_params*>(nullptr), &own);
-    own.n_ctx = 256;
-    own.k_dtype = own.v_dtype = own.tail_k_dtype = own.tail_v_dtype = SHARPI_KV_F32;
-    Chat chat(l.model.get(), &own);
-    chat.prefill(file.tokens(70));
-    blobs.push_back(saved(chat));
-    Chat other = chat.fork();
-    for (const int32_t t : {7, 8}) other.decode(t);
-    blobs.push_back(saved(other));
-    sharpi_compact_params c;
-    sharpi_compact_params_init(&c, sizeof c);
-    c.budget = 40;
-    c.headroom = 32;
-    const sharpi_status compacted = sharpi_session_compact(chat.get(), &c, nullptr, &e);
-    EXPECT_TRUE(compacted == SHARPI_OK || compacted == SHARPI_E_UNSUPPORTED) << e.text;
-    for (const int32_t t : {9, 10, 11}) chat.decode(t);
-    blobs.push_back(saved(chat));
-    if (from != nullptr) {
-      Chat restored(l.model.get(), &own);
-      EXPECT_EQ(sharpi_session_restore(restored.get(), from->data(), from->size(), &e), SHARPI_OK)
-          << e.text;
-      for (const int32_t t : {12, 13}) restored.decode(t);
-      blobs.push_back(saved(restored));
-    }
-    return blobs;
-  };
-  const Loaded one = must_load(file.path(), {}, with_checkpoints);
-  const auto before = life(one, nullptr);
-  const auto want = life(one, &before.front());
-  const std::vector<Ladder> some = few_ladders(file.path(), n);
+  const Loaded one = posed().load(file.path(), {}, with_checkpoints);
+  const auto before = session_life(one, file, nullptr);
+  const auto want = session_life(one, file, &before.front());
+  const std::vector<Ladder> some = posed().few(file.path(), n);
   ASSERT_FALSE(some.empty());
   for (const Ladder& ladder : some) {
-    const auto got = life(must_load(file.path(), ladder, with_checkpoints), &before.front());
+    const auto got =
+        session_life(posed().load(file.path(), ladder, with_checkpoints), file, &before.front());
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i)
       EXPECT_TRUE(got[i] == want[i]) << text_of(ladder) << "blob " << i;
@@ -290,8 +180,8 @@ TEST_P(DeviceLadder, SessionsDoTheSameOnAnyLadder) {
 TEST_P(DeviceLadder, EveryByteIsPlannedAndHasADevice) {
   const MadeModel file(GetParam());
   const auto n = static_cast<int32_t>(GetParam().n_layers);
-  for (const Ladder& ladder : few_ladders(file.path(), n)) {
-    const Loaded l = must_load(file.path(), ladder);
+  for (const Ladder& ladder : posed().few(file.path(), n)) {
+    const Loaded l = posed().load(file.path(), ladder);
     const Chat chat(l.model.get());
     std::map<std::string, uint64_t> want, got;
     std::map<uint32_t, uint64_t> on_device;
@@ -347,39 +237,8 @@ TEST(DeviceLadders, DraftsLeaveNoTrace) {
     for (const uint32_t drafters : {SHARPI_DRAFT_NGRAM, SHARPI_DRAFT_MTP, SHARPI_DRAFT_MODEL}) {
       if (drafters == SHARPI_DRAFT_MTP && recipe.n_mtp == 0) continue;
       for (const Ladder& ladder : {Ladder{{1, 1}, {2, n - 1}}, Ladder{{2, 1}, {3, n - 1}}}) {
-        sharpi_error why = SHARPI_ERROR_INIT;
-        const Loaded l = load_on(file.path(), ladder, &why, [&](auto* p, auto* s) {
-          p->deterministic = 1;
-          s->n_draft = 8;
-          s->drafters = drafters;
-          s->n_checkpoints = 2;
-          if (drafters == SHARPI_DRAFT_MODEL) p->draft_path = file.path().c_str();
-        });
-        ASSERT_TRUE(l.model) << why.text;
-        sharpi_session_params plain;
-        sharpi_session_params_init(&plain, sizeof plain);
-        plain.n_checkpoints = 2;
-        plain.k_dtype = plain.v_dtype = SHARPI_KV_F32;
-        plain.n_draft = 8;
-        Chat with(l.model.get()), without(l.model.get(), &plain);
-        std::vector<std::vector<int32_t>> texts;
-        for (const Chat* chat : {&without, &with}) {
-          const_cast<Chat*>(chat)->prefill(file.tokens(21));
-          use_endless_sampler(*chat, l.model.get(), 0.9f);
-          std::vector<int32_t> text;
-          while (text.size() < 40) {
-            std::array<int32_t, 9> tokens{};
-            uint32_t count = 0;
-            const auto cap = static_cast<uint32_t>(std::min<size_t>(9, 40 - text.size()));
-            ASSERT_EQ(sharpi_session_step(chat->get(), nullptr, tokens.data(), cap, &count, &why),
-                      SHARPI_OK)
-                << why.text;
-            text.insert(text.end(), tokens.begin(), tokens.begin() + count);
-          }
-          texts.push_back(std::move(text));
-        }
-        EXPECT_EQ(texts[0], texts[1]) << text_of(ladder) << drafters;
-        expect_same(with, without, text_of(ladder).c_str());
+        const Loaded l = posed().load(file.path(), ladder, draft_by(drafters, file.path()));
+        expect_no_trace_of_drafts(l, file, text_of(ladder) + std::to_string(drafters));
       }
     }
   }
@@ -389,8 +248,8 @@ TEST(DeviceLadders, DraftsLeaveNoTrace) {
 TEST(DeviceLadders, EveryDeviceAsksTheHostForExperts) {
   const MadeModel file(with_layers(test::tiny_qwen3moe(), 4));
   hosts_of.clear();
-  const auto want = talk(must_load(file.path(), {}), file.tokens(60));
-  const Loaded l = must_load(file.path(), {{1, 2}, {3, 1}}, [](auto* p, auto*) {
+  const auto want = talk(posed().load(file.path(), {}), file.tokens(60));
+  const Loaded l = posed().load(file.path(), {{1, 2}, {3, 1}}, [](auto* p, auto*) {
     p->n_gpu_experts = 0;
     p->n_expert_slots = 0;
     p->max_concurrent = 2;
@@ -456,17 +315,17 @@ TEST_P(LadderGoldens, ThreeTiersAgreeWithTheGoldens) {
     s->n_ctx = SHARPI_UNSET;
   };
   sharpi_error why = SHARPI_ERROR_INIT;
-  const Loaded one = must_load(fixture->gguf_path, {}, exact);
+  const Loaded one = posed().load(fixture->gguf_path, {}, exact);
   const auto n = static_cast<int32_t>(one.info.n_layers);
   Loaded l;
   for (int32_t a = (n + 2) / 3; a < n && !l.model; ++a) {
     const int32_t b = std::max(1, std::min(n - a - 1, a));
-    l = load_on(fixture->gguf_path, {{1, a}, {2, b}}, &why, exact);
-    if (!l.model) l = load_on(fixture->gguf_path, {{1, a}, {2, n - a}}, &why, exact);
+    l = posed().try_load(fixture->gguf_path, {{1, a}, {2, b}}, &why, exact);
+    if (!l.model) l = posed().try_load(fixture->gguf_path, {{1, a}, {2, n - a}}, &why, exact);
   }
   if (!l.model) {  // no split leaves layers that share KV rows together
     EXPECT_EQ(why.status, SHARPI_E_UNSUPPORTED) << why.text;
-    l = load_on(fixture->gguf_path, {{3, n}}, &why, exact);
+    l = posed().try_load(fixture->gguf_path, {{3, n}}, &why, exact);
   }
   ASSERT_TRUE(l.model) << why.text;
   for (const GoldenCase& g : golden.cases) {

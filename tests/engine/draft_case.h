@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine_case.h"
+#include "engine/engine_case.h"
 
 namespace sharpi::testing {
 

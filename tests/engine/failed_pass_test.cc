@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Passes that a tier could not finish, or that were stopped where another tier had left work
-// behind: nothing of them is read later, and what they cost is said and refused, never computed
-// with.
+// behind: nothing of them is read later, and what they cost is said and refused.
 #include <functional>
 #include <new>
 
@@ -34,7 +33,9 @@ class FailingModel final : public TierModel {
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& s) override {
     return in_->create_session(s);
   }
-  Result<std::unique_ptr<Workspace>> create_workspace() override { return in_->create_workspace(); }
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override {
+    return in_->create_workspace(handover);
+  }
   Status run(const Segment& segment, const Submission& rows, Workspace& w) override {
     if (rows.transient && g_run.at_transient) g_run.at_transient();
     if (g_run.fail_at == 0 || rows.n_rows < g_run.least_rows ||
@@ -116,7 +117,6 @@ class FailedPass : public ::testing::Test {
  protected:
   void SetUp() override { g_run = {}; }
   void TearDown() override { g_run = {}; }
-
   void open(const test::ModelRecipe& recipe, const Edit& edit,
             BackendFactory backends = &two_tiers) {
     file_.emplace(recipe);

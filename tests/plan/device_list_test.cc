@@ -167,6 +167,23 @@ TEST_F(DeviceList, AutomaticContextsGrowWithTheDevices) {
   }
 }
 
+/// A device that has to hold layers gets them, although one before it would hold all; without room
+/// for them the plan is refused by its name.
+TEST_F(DeviceList, PinsHoldBesideDevicesWithoutOne) {
+  const auto spec = of(test::tiny_qwen3(), 8);
+  const Machine plenty({kPlenty, kPlenty, kPlenty});
+  const auto with = [&](const std::vector<sharpi_device_request>& list) {
+    return layers(*made(spec, plenty, listed(list)));
+  };
+  EXPECT_EQ(with({request(1), request(2, 3)}), "ggggghhh");
+  EXPECT_EQ(with({request(1), request(2, 3), request(3)}), "ggggghhh");
+  EXPECT_EQ(with({request(1, 2), request(2), request(3, 1)}), "gghhhhhi");
+  EXPECT_EQ(with({request(1), request(2, 8)}), "gggggggg") << "the first has none";
+  const std::vector<sharpi_device_request> list{request(1), request(2, 3)};
+  const std::string text = refusal(spec, Machine({kPlenty, 1000}), Code::kDoesNotFit, listed(list));
+  EXPECT_NE(text.find("Card Two (device 2)"), std::string::npos) << text;
+}
+
 /// Each device has slots of its own for experts that are on the host.
 TEST_F(DeviceList, SlotsForExpertsAreOfEachDevice) {
   const auto spec = of(test::tiny_qwen3moe(), 8);

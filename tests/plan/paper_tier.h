@@ -55,7 +55,8 @@ class PaperTier final : public TierSizer {
   std::string device_id() const override { return "paper-" + std::to_string(device_index()); }
   /// It shares a model with nobody.
   void stay_alone() { alone_ = true; }
-  Status check_beside(const std::vector<const TierSizer*>& others) const override {
+  Status check_beside(const ModelSpec&,
+                      const std::vector<const TierSizer*>& others) const override {
     if (!alone_) return Status::ok();
     return Status::error(Code::kUnsupported, "%s stays alone, without %s", name_,
                          others.front()->device_name().c_str());

@@ -131,7 +131,9 @@ class FaultyModel final : public TierModel {
     const uint32_t format = faults_->formats ? static_cast<uint32_t>(shape.dtypes[0].k) : 0;
     return std::unique_ptr<TierSession>(new FaultySession(std::move(s), faults_, format));
   }
-  Result<std::unique_ptr<Workspace>> create_workspace() override { return in_->create_workspace(); }
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override {
+    return in_->create_workspace(handover);
+  }
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     std::array<SequenceRows, 64> unwrapped;
     for (size_t i = 0; i < rows.sequences.size(); ++i) {

@@ -52,8 +52,8 @@ class SecondModel final : public TierModel {
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override {
     return in_->create_session(shape);
   }
-  Result<std::unique_ptr<Workspace>> create_workspace() override {
-    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, in_->create_workspace());
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override {
+    SHARPI_TRY_ASSIGN(std::unique_ptr<Workspace> w, in_->create_workspace(handover));
     const uint64_t n = (plan_->spec->pair.table_on_host ? 2 : 1) * n_floats();
     return std::unique_ptr<Workspace>(new SecondWorkspace(std::move(w), n));
   }

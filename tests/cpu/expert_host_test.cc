@@ -43,7 +43,7 @@ class Host {
     plan_->session.n_ctx = 64;
     plan_->session.dtypes.assign(plan_->spec->n_layers(), {KvDtype::kF32, KvDtype::kF32});
     model_ = CpuModel::create(&meter_, pool_.get(), kernels_of(c.isa), plan_, nullptr).take();
-    workspace_ = model_->create_workspace().take();
+    workspace_ = model_->create_workspace(nullptr).take();
     host_ = model_->create_expert_host(*workspace_).take();
     ops_.emplace(*plan_->spec, *pool_,
                  MatmulConfig{&kernels_of(c.isa), c.exact, plan_->model.deterministic});

@@ -79,7 +79,9 @@ class HostTier final : public TierModel {
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& s) override {
     return in_->create_session(s);
   }
-  Result<std::unique_ptr<Workspace>> create_workspace() override { return in_->create_workspace(); }
+  Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override {
+    return in_->create_workspace(handover);
+  }
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     return in_->run(segment, rows, workspace);
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Budgets of unlike devices that are posed: what each may hold is respected to the byte by plan and
 // runtime, and what does not go is refused by the device's name.
-#include <tuple>
+#include <algorithm>
+#include <utility>
 
 #include "device/several_devices.h"
 

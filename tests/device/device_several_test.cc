@@ -2,6 +2,7 @@
 // Models over several devices of the room of GPU tiers, seen without a GPU: wherever the layers are
 // cut they give the bits of one device, and sessions the same saved forms; steps are recorded on
 // every device, and every device holds to the byte what the plan says.
+#include <algorithm>
 #include <cmath>
 
 #include "device/several_devices.h"

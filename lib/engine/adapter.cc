@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "engine/log_lines.h"
 #include "plan/adapter_plan.h"
 
 namespace sharpi {
@@ -34,7 +35,9 @@ Result<std::shared_ptr<const Adapter>> Adapter::load(std::shared_ptr<const Model
   SHARPI_TRY(a->share_.take(HeldBytes::of({adapter_row(a->file_)})));
   for (const auto& backend : a->model_->context().backends()) {
     SHARPI_TRY_ASSIGN(a->weights_, backend->load_adapter(a->file_));
-    if (a->weights_ != nullptr) return std::shared_ptr<const Adapter>(std::move(a));
+    if (a->weights_ == nullptr) continue;
+    log_adapter(*a);
+    return std::shared_ptr<const Adapter>(std::move(a));
   }
   return Status::error(Code::kInternal, "no tier loads adapters");
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "engine/adapter.h"
 #include "engine/model.h"
 #include "gguf/gguf_file.h"
 #include "kv/codec.h"
@@ -91,6 +92,13 @@ void log_loaded(const Model& model, double seconds) {
     line(context, SHARPI_LOG_WARN, "this file is read as a text model; left out: %s",
          model.spec().left_out.c_str());
   }
+}
+
+void log_adapter(const Adapter& adapter) {
+  const AdapterFile& f = adapter.facts();
+  line(adapter.model().context(), SHARPI_LOG_INFO,
+       "loaded the adapter %s: %zu weights, rank %u, %llu bytes", f.file->path().c_str(),
+       f.pairs.size(), f.max_rank, static_cast<ull>(adapter.weights().memory_row().held_bytes));
 }
 
 void log_experts(const Model& model) {

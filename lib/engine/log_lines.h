@@ -9,6 +9,7 @@
 
 namespace sharpi {
 
+class Adapter;
 class Model;
 
 /// The devices that a context found.
@@ -17,6 +18,8 @@ void log_devices(const Context& context);
 void log_plan(const Context& context, const Plan& plan);
 /// Which kernels run, and from how many rows on weights stream.
 void log_loaded(const Model& model, double seconds);
+/// What an adapter changes, and its bytes.
+void log_adapter(const Adapter& adapter);
 /// When a model goes away: how many of its routed experts came to the GPU, and how often they were
 /// found there.
 void log_experts(const Model& model);

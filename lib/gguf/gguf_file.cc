@@ -299,6 +299,7 @@ GgufTensor tensor_of(const GgufPart& part) {
   GgufTensor t = *part.of;
   const uint64_t row = ggml_row_bytes(t.type, t.ne[0]);
   t.name = part.name;
+  t.part_of = part.of->name;
   t.ne[1] = part.n_rows;
   t.bytes = part.n_rows * row;
   t.file_offset += part.first * row;

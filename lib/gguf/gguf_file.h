@@ -58,6 +58,8 @@ struct GgufTensor {
   // `bytes` long: a copy (with_copies()), mapped (map_tensors()), or of a file in memory; else
   // null.
   const std::byte* data = nullptr;
+  std::string_view
+      part_of;  // the tensor whose rows it is some of (with_parts()); empty: it is whole
   uint64_t elements() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
 };
 

@@ -163,25 +163,44 @@ class AdapterReader {
                            text.c_str(), h.a != nullptr ? 'a' : 'b', text.c_str(),
                            h.a != nullptr ? 'b' : 'a');
     }
-    SHARPI_TRY_ASSIGN(const TensorRef* const w, find_weight(name));
-    SHARPI_TRY(check_shapes(text, *w, h));
     for (const GgufTensor* t : {h.a, h.b}) {
       if (ggml_traits(t->type).computable) continue;
       return Status::error(Code::kUnsupported,
                            "the adapter's %s has type %s, which nothing computes",
                            shown(t->name).c_str(), ggml_traits(t->type).name);
     }
+    SHARPI_TRY_ASSIGN(const std::vector<const TensorRef*> weights, find_weights(name));
+    uint64_t n_out = 0;
+    for (const TensorRef* w : weights) n_out += w->n_out;
+    SHARPI_TRY(check_shapes(text, weights[0]->n_in, n_out, h));
     AdapterPair p;
-    p.tensor = tensor_index(base_, *w);
     p.a = h.a;
     p.b = h.b;
-    p.n_in = w->n_in;
-    p.n_out = w->n_out;
     p.rank = static_cast<uint32_t>(h.a->ne[1]);
     p.scale = out_.alpha == 0.0f ? 1.0f : out_.alpha / static_cast<float>(p.rank);
     out_.max_rank = std::max(out_.max_rank, p.rank);
-    out_.pairs.push_back(p);
+    for (const TensorRef* w : weights) {
+      p.tensor = tensor_index(base_, *w);
+      p.n_in = w->n_in;
+      p.n_out = w->n_out;
+      out_.pairs.push_back(p);
+      p.first_row += w->n_out;
+    }
     return Status::ok();
+  }
+
+  /// The weight of this name; of a matrix that the file has for several, all of them.
+  Result<std::vector<const TensorRef*>> find_weights(std::string_view name) const {
+    std::vector<const TensorRef*> out;
+    for (const GgufTensor& t : base_.file->tensors()) {
+      if (t.part_of != name) continue;
+      SHARPI_TRY_ASSIGN(const TensorRef* const w, find_weight(t.name));
+      out.push_back(w);
+    }
+    if (!out.empty()) return out;
+    SHARPI_TRY_ASSIGN(const TensorRef* const w, find_weight(name));
+    out.push_back(w);
+    return out;
   }
 
   Result<const TensorRef*> find_weight(std::string_view name) const {
@@ -205,15 +224,16 @@ class AdapterReader {
                          shown(name).c_str(), what);
   }
 
-  static Status check_shapes(const std::string& name, const TensorRef& w, const Halves& h) {
+  static Status check_shapes(const std::string& name, uint64_t n_in, uint64_t n_out,
+                             const Halves& h) {
     const GgufTensor &a = *h.a, &b = *h.b;
     const bool flat = a.ne[2] == 1 && a.ne[3] == 1 && b.ne[2] == 1 && b.ne[3] == 1;
-    if (!flat || a.ne[0] != w.n_in || b.ne[1] != w.n_out) {
+    if (!flat || a.ne[0] != n_in || b.ne[1] != n_out) {
       return Status::error(Code::kMismatch,
                            "the adapter is of another base: for %s it has %s and %s, but the "
                            "model's weight is {%llu, %llu}",
                            name.c_str(), shape_of(a).c_str(), shape_of(b).c_str(),
-                           static_cast<ull>(w.n_in), static_cast<ull>(w.n_out));
+                           static_cast<ull>(n_in), static_cast<ull>(n_out));
     }
     if (a.ne[1] != b.ne[0]) {
       return Status::error(Code::kFormat,

@@ -21,7 +21,8 @@ namespace sharpi {
 struct AdapterPair {
   uint32_t tensor = 0;            // the weight: its index in the model's file
   const GgufTensor* a = nullptr;  // {n_in, rank}
-  const GgufTensor* b = nullptr;  // {rank, n_out}
+  const GgufTensor* b = nullptr;  // {rank, n_out}, or more rows
+  uint64_t first_row = 0;         // of b, that is the weight's
   uint64_t n_in = 0, n_out = 0;
   uint32_t rank = 0;
   float scale = 1.0f;  // alpha / rank; 1 where alpha is 0

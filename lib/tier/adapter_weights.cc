@@ -11,14 +11,15 @@
 namespace sharpi {
 namespace {
 
-/// A tensor's rows as f32, one row at a time.
+/// Rows of a tensor as f32, one at a time.
 template <class Take>
-Status read_rows(const GgufFile& file, const GgufTensor& t, const Take& take) {
+Status read_rows(const GgufFile& file, const GgufTensor& t, uint64_t first, uint64_t n,
+                 const Take& take) {
   const uint64_t width = t.ne[0], row_bytes = ggml_row_bytes(t.type, width);
   std::vector<std::byte> stored(row_bytes);
   std::vector<float> row(width);
-  for (uint64_t r = 0; r < t.ne[1]; ++r) {
-    SHARPI_TRY(file.read_tensor(t, r * row_bytes, stored.data(), row_bytes));
+  for (uint64_t r = 0; r < n; ++r) {
+    SHARPI_TRY(file.read_tensor(t, (first + r) * row_bytes, stored.data(), row_bytes));
     dequantize_row(t.type, stored.data(), row.data(), width);
     for (const float v : row) {
       if (std::isfinite(v)) continue;
@@ -44,12 +45,14 @@ Result<std::unique_ptr<AdapterWeights>> AdapterWeights::create(MemoryMeter& mete
     auto* a = reinterpret_cast<float*>(at);
     auto* b = reinterpret_cast<float*>(at + adapter_half_bytes(p.n_in, p.rank));
     at += adapter_half_bytes(p.n_in, p.rank) + adapter_half_bytes(p.n_out, p.rank);
-    SHARPI_TRY(read_rows(*adapter.file, *p.a, [&](uint64_t j, const std::vector<float>& row) {
-      std::memcpy(a + j * p.n_in, row.data(), p.n_in * sizeof(float));
-    }));
-    SHARPI_TRY(read_rows(*adapter.file, *p.b, [&](uint64_t o, const std::vector<float>& row) {
-      for (uint64_t j = 0; j < p.rank; ++j) b[j * p.n_out + o] = row[j];
-    }));
+    SHARPI_TRY(
+        read_rows(*adapter.file, *p.a, 0, p.rank, [&](uint64_t j, const std::vector<float>& row) {
+          std::memcpy(a + j * p.n_in, row.data(), p.n_in * sizeof(float));
+        }));
+    SHARPI_TRY(read_rows(*adapter.file, *p.b, p.first_row, p.n_out,
+                         [&](uint64_t o, const std::vector<float>& row) {
+                           for (uint64_t j = 0; j < p.rank; ++j) b[j * p.n_out + o] = row[j];
+                         }));
     if (w->of_tensor_.size() <= p.tensor) w->of_tensor_.resize(p.tensor + size_t{1}, -1);
     w->of_tensor_[p.tensor] = static_cast<int32_t>(w->products_.size());
     w->products_.push_back({a, b, p.n_in, p.n_out, p.rank, p.scale});

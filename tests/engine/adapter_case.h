@@ -3,8 +3,10 @@
 // file, and the same model with an adapter merged into its weights. Thread rule: as sharpi.h.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,14 +64,25 @@ inline std::shared_ptr<const ModelSpec> mapped_spec(const std::string& path) {
   return spec.value();
 }
 
-/// An adapter of all of them, in a temporary file. Its change to a product is about `gain` times as
-/// large as a product of a random weight.
+/// An adapter of all of them, in a temporary file; where a file has one matrix for several, of
+/// that. Its change to a product is about `gain` times as large as a product of a random weight.
 class MadeAdapter {
  public:
   MadeAdapter(const ModelSpec& spec, uint64_t rank, uint64_t seed, double gain = 0.5,
               GgmlType type = GgmlType::kF32) {
     test::AdapterWriter w(spec.architecture, static_cast<float>(2 * rank));
-    for (const TensorRef* t : adaptable(spec)) w.pair(*t, rank, seed++, type, gain / 2);
+    std::map<std::string, std::pair<uint64_t, uint64_t>> whole;  // inputs and outputs
+    for (const TensorRef* t : adaptable(spec)) {
+      if (t->tensor->part_of.empty()) {
+        w.pair(*t, rank, seed++, type, gain / 2);
+        continue;
+      }
+      auto& [n_in, n_out] = whole[std::string(t->tensor->part_of)];
+      n_in = t->n_in;
+      n_out += t->n_out;
+    }
+    for (const auto& [name, n] : whole)
+      w.pair(name, n.first, n.second, rank, seed++, type, gain / 2);
     EXPECT_TRUE(w.write(file_.path()));
   }
   const std::string& path() const { return file_.path(); }
@@ -94,19 +107,23 @@ inline void merge(test::ModelFile* model, const ModelSpec& spec, const std::stri
   auto adapter = open_adapter(adapter_path, spec);
   ASSERT_TRUE(adapter.is_ok()) << adapter.status().text();
   const AdapterFile& a = adapter.value();
+  const auto raw = GgufFile::open(spec.file->path());
+  ASSERT_TRUE(raw.is_ok()) << raw.status().text();
   for (const AdapterPair& p : a.pairs) {
     const GgufTensor& w = spec.file->tensors()[p.tensor];
-    std::vector<float> values = values_of(*spec.file, w);
+    const std::string_view name = w.part_of.empty() ? w.name : w.part_of;
+    std::vector<float>& values = model->tensor(name).values;
+    if (values.empty()) values = values_of(*raw.value(), *raw.value()->find_tensor(name));
     const auto low = values_of(*a.file, *p.a), high = values_of(*a.file, *p.b);
     for (uint64_t o = 0; o < p.n_out; ++o) {
       for (uint64_t i = 0; i < p.n_in; ++i) {
         double sum = 0;
         for (uint64_t j = 0; j < p.rank; ++j)
-          sum += double{high[o * p.rank + j]} * double{low[j * p.n_in + i]};
-        values[o * p.n_in + i] += static_cast<float>(scale * double{a.alpha} / p.rank * sum);
+          sum += double{high[(p.first_row + o) * p.rank + j]} * double{low[j * p.n_in + i]};
+        values[(p.first_row + o) * p.n_in + i] +=
+            static_cast<float>(scale * double{a.alpha} / p.rank * sum);
       }
     }
-    model->tensor(w.name).values = std::move(values);
   }
 }
 

@@ -111,6 +111,35 @@ TEST(AdapterFileTest, DeltaNetsAndSharedExpertsAreAdapted) {
   EXPECT_EQ(got.value().pairs.size(), 8u);
 }
 
+/// An adapter of a matrix that files have for several weights is one of each, with rows of B.
+TEST(AdapterFileTest, MatricesOfSeveralWeightsAreTakenApart) {
+  const test::ModelRecipe recipe = test::tiny_phi3();
+  const auto base = base_of(recipe);
+  ASSERT_NE(base, nullptr);
+  const uint64_t q = uint64_t{recipe.n_heads} * recipe.head_dim,
+                 kv = uint64_t{recipe.n_kv_heads} * recipe.head_dim;
+  AdapterWriter w("phi3", 8.0f);
+  w.pair("blk.0.attn_qkv.weight", recipe.n_embd, q + 2 * kv, 4, 1);
+  w.pair("blk.0.ffn_up.weight", recipe.n_embd, 2 * uint64_t{recipe.d_ff}, 4, 2);
+  std::vector<std::byte> bytes;
+  const auto got = read(w, *base, &bytes);
+  ASSERT_TRUE(got.is_ok()) << got.status().text();
+  ASSERT_EQ(got.value().pairs.size(), 5u);
+  const LayerSpec& l = base->layers[0];
+  const TensorRef* want[] = {&l.attention.q, &l.attention.k, &l.attention.v, &l.ffn.gate,
+                             &l.ffn.up};
+  const uint64_t first[] = {0, q, q + kv, 0, recipe.d_ff};
+  for (size_t i = 0; i < 5; ++i) {
+    const AdapterPair& p = got.value().pairs[i];
+    EXPECT_EQ(p.tensor, tensor_index(*base, *want[i])) << i;
+    EXPECT_EQ(p.first_row, first[i]) << i;
+    EXPECT_EQ(p.n_out, want[i]->n_out) << i;
+  }
+  AdapterWriter one("phi3", 8.0f);
+  one.pair("blk.0.ffn_up.weight", recipe.n_embd, recipe.d_ff, 4, 2);
+  expect_refused(one, Code::kMismatch, {"another base", "{64, 192}"}, recipe);
+}
+
 TEST(AdapterFileTest, RefusesWhatIsNoLora) {
   AdapterWriter model = adapter_of(kQ, 64, 128);
   model.type("model");

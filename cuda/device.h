@@ -108,6 +108,7 @@ class Device final : public device::Device {
 
   // What the room of GPU tiers asks for (device/device.h).
   uint64_t held_bytes(uint64_t n) const override;
+  uint64_t largest_block() const override { return UINT64_MAX; }
   uint64_t pinned_held_bytes(uint64_t n) const override;
   /// 2 to 32 MiB, larger for larger ranges.
   uint64_t granule_bytes(uint64_t reserved) const override;

@@ -46,6 +46,11 @@ uint64_t Device::held_bytes(uint64_t n) const {
   return round_up(n, kBlockBytes);
 }
 
+/// A block takes whole steps of held_bytes().
+uint64_t Device::largest_block() const {
+  return physical_.max_allocation / kBlockBytes * kBlockBytes;
+}
+
 uint64_t Device::pinned_held_bytes(uint64_t n) const {
   return round_up(n, kBlockBytes);
 }

@@ -42,6 +42,7 @@ class Device final : public device::Device {
   void mark_lost(int) const override { lost_.store(true); }
   std::mutex& launch_mutex() const override { return launch_mutex_; }
   uint64_t held_bytes(uint64_t n) const override;
+  uint64_t largest_block() const override;
   uint64_t pinned_held_bytes(uint64_t n) const override;
   uint64_t granule_bytes(uint64_t reserved) const override;
   Result<std::byte*> take(uint64_t bytes, const char* what) const override;

@@ -6,11 +6,13 @@
 #include "device/model.h"
 #include "device/scoring.h"
 #include "device/session.h"
+#include "device/weights.h"
 
 namespace sharpi::device {
 
 Status DeviceBackend::check_model(const ModelSpec& spec, const Placement& placement) const {
-  return check_parts(spec, placement);
+  SHARPI_TRY(check_parts(spec, placement));
+  return check_weight_sizes(*device_, spec, placement);
 }
 
 Status DeviceBackend::check_adapters() const {

@@ -113,6 +113,8 @@ class Device {
   virtual uint64_t held_bytes(uint64_t n) const = 0;
   virtual uint64_t pinned_held_bytes(uint64_t n) const = 0;
   virtual uint64_t granule_bytes(uint64_t reserved) const = 0;
+  /// What one block may have at most, whatever is free; UINT64_MAX = no such limit.
+  virtual uint64_t largest_block() const = 0;
   /// Zeroed. kOutOfMemory names what and how much. DeviceBuffer and PinnedBuffer (memory.h) own it.
   virtual Result<std::byte*> take(uint64_t bytes, const char* what) const = 0;
   virtual void give(std::byte* data, uint64_t bytes) const noexcept = 0;

@@ -65,10 +65,9 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   m->draft_layout = make_draft_layout(*p.spec, p.placement, DeviceIndex::kHere, p.session.n_draft);
   m->segments = make_segments(*p.spec, p.placement);
   SHARPI_TRY_ASSIGN(m->stream, m->device->create_queue());
-  SHARPI_TRY_ASSIGN(
-      m->weights,
-      Weights::load(*m->device, *p.spec->file,
-                    make_weight_plan(m->device->kernels(), *p.spec, p.placement), progress));
+  SHARPI_TRY_ASSIGN(m->weights,
+                    Weights::load(*m->device, *p.spec->file,
+                                  make_weight_plan(*m->device, *p.spec, p.placement), progress));
   StreamPlan streamed = make_stream_plan(m->device->kernels(), *p.spec, p.placement, p.model);
   if (!streamed.empty()) {
     SHARPI_TRY_ASSIGN(m->stream_weights, WeightStream::create(*m->device, std::move(streamed)));

@@ -32,8 +32,7 @@ std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placem
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                   const ModelShape& model, const WorkspaceLayout& layout,
                                   uint32_t n_workspaces, const Device& device) {
-  std::vector<MemoryRow> rows =
-      weight_plan_rows(make_weight_plan(device.kernels(), spec, placement), device);
+  std::vector<MemoryRow> rows = weight_plan_rows(make_weight_plan(device, spec, placement), device);
   for (const auto& more :
        {stream_rows(make_stream_plan(device.kernels(), spec, placement, model), device),
         table_rows(spec, placement, model, device), rope_rows(spec, device),
@@ -53,7 +52,7 @@ std::vector<MemoryRow> DeviceModel::plan_rows(const Device& device, const ModelS
       make_workspace_layout(spec, placement, model, session, *device.pass_kernels(model));
   std::vector<MemoryRow> rows =
       model_rows(spec, placement, model, layout, model.max_concurrent, device);
-  for (const MemoryRow& r : load_rows(make_weight_plan(device.kernels(), spec, placement), device))
+  for (const MemoryRow& r : load_rows(make_weight_plan(device, spec, placement), device))
     rows.push_back(r);
   return rows;
 }

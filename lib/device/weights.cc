@@ -20,23 +20,33 @@ StagedCopyShape load_shape(const WeightPlan& plan) {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const DeviceKernels& kernels, const ModelSpec& spec, WeightPlan* plan)
-      : kernels_(kernels), spec_(spec), plan_(plan) {}
+  PlanBuilder(const Device& device, const ModelSpec& spec, WeightPlan* plan)
+      : device_(device), spec_(spec), plan_(plan) {}
   void add(const TensorRef& ref, WeightPart part) {
-    if (!ref || plan_->offset_of.contains(ref.tensor)) return;
+    if (!ref || plan_->place_of.contains(ref.tensor)) return;
     if (std::find(spec_.lent.begin(), spec_.lent.end(), ref.tensor) != spec_.lent.end()) return;
-    plan_->offset_of[ref.tensor] = plan_->aligned;
-    plan_->items.push_back({ref, part, plan_->aligned});
+    const WeightPlace place = next_place(ref.bytes());
+    plan_->place_of[ref.tensor] = place;
+    plan_->items.push_back({ref, part, place});
     plan_->part_bytes[static_cast<size_t>(part)] += ref.bytes();
     plan_->bytes += ref.bytes();
-    plan_->aligned = round_up(plan_->aligned + ref.bytes(), kWeightAlign);
-    const uint64_t unit = std::max<uint64_t>(kernels_.layout_unit(ref), 1);
+    const uint64_t unit = std::max<uint64_t>(device_.kernels().layout_unit(ref), 1);
     const uint64_t stage = std::min(kStage, round_up(round_up(ref.bytes(), unit), 4096));
     plan_->stage = std::max(plan_->stage, stage);
   }
 
  private:
-  const DeviceKernels& kernels_;
+  /// Behind the last tensor, or in a block of its own where that one has no room left.
+  WeightPlace next_place(uint64_t bytes) {
+    std::vector<uint64_t>& blocks = plan_->blocks;
+    const uint64_t n = round_up(bytes, kWeightAlign), most = device_.largest_block();
+    if (blocks.empty() || n > most || blocks.back() > most - n) blocks.push_back(0);
+    const WeightPlace place{static_cast<uint32_t>(blocks.size() - 1), blocks.back()};
+    blocks.back() += n;
+    return place;
+  }
+
+  const Device& device_;
   const ModelSpec& spec_;
   WeightPlan* plan_;
 };
@@ -59,10 +69,10 @@ WeightPart part_of(BlockKind kind) {
 
 }  // namespace
 
-WeightPlan make_weight_plan(const DeviceKernels& kernels, const ModelSpec& spec,
+WeightPlan make_weight_plan(const Device& device, const ModelSpec& spec,
                             const Placement& placement) {
   WeightPlan plan;
-  PlanBuilder b(kernels, spec, &plan);
+  PlanBuilder b(device, spec, &plan);
   if (spec.d_ple != 0 && placement.uses(DeviceIndex::kHere)) {
     // Layers here make their per-layer inputs of the embedded rows, wherever those come from.
     b.add(spec.ple_model_proj, WeightPart::kEmbedding);
@@ -83,8 +93,24 @@ std::vector<MemoryRow> weight_plan_rows(const WeightPlan& plan, const Device& de
     rows.push_back(device.row(SHARPI_ROW_WEIGHTS, SHARPI_ROW_DEVICE, label, bytes, bytes));
   };
   for (size_t p = 0; p < std::size(kLabels); ++p) push(kLabels[p], plan.part_bytes[p]);
-  push("alignment of weights", device.held_bytes(plan.aligned) - plan.bytes);
+  uint64_t held = 0;
+  for (const uint64_t n : plan.blocks) held += device.held_bytes(n);
+  push("alignment of weights", held - plan.bytes);
   return rows;
+}
+
+Status check_weight_sizes(const Device& device, const ModelSpec& spec, const Placement& placement) {
+  if (device.largest_block() == UINT64_MAX) return Status::ok();
+  for (const WeightItem& item : make_weight_plan(device, spec, placement).items) {
+    if (round_up(item.ref.bytes(), kWeightAlign) <= device.largest_block()) continue;
+    return Status::error(Code::kUnsupported,
+                         "tensor %.*s takes %llu bytes, and the device gives at most %llu at once",
+                         static_cast<int>(item.ref.tensor->name.size()),
+                         item.ref.tensor->name.data(),
+                         static_cast<unsigned long long>(item.ref.bytes()),
+                         static_cast<unsigned long long>(device.largest_block()));
+  }
+  return Status::ok();
 }
 
 std::vector<MemoryRow> load_rows(const WeightPlan& plan, const Device& device) {
@@ -102,7 +128,10 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, const GgufFile& f
                                                WeightPlan plan, const LoadProgress& progress) {
   std::unique_ptr<Weights> w(new Weights());
   w->plan_ = std::move(plan);
-  SHARPI_TRY_ASSIGN(w->memory_, DeviceBuffer::allocate(device, w->plan_.aligned, "weights"));
+  for (const uint64_t n : w->plan_.blocks) {
+    SHARPI_TRY_ASSIGN(DeviceBuffer block, DeviceBuffer::allocate(device, n, "weights"));
+    w->blocks_.push_back(std::move(block));
+  }
   const DeviceScope scope(device);
   if (w->plan_.items.empty()) return w;
   SHARPI_TRY_ASSIGN(std::unique_ptr<StagedCopy> copy,
@@ -115,8 +144,7 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, const GgufFile& f
     return Status::ok();
   };
   std::vector<StagedItem> items;
-  for (const WeightItem& item : w->plan_.items)
-    items.push_back({item.ref, w->memory_.data() + item.offset});
+  for (const WeightItem& item : w->plan_.items) items.push_back({item.ref, w->at(item.place)});
   const Status sent = copy->send_all(file, items, advance);
   const Status finished = copy->wait();  // also after a failure: staging is in use until then
   SHARPI_TRY(sent);
@@ -126,8 +154,8 @@ Result<std::unique_ptr<Weights>> Weights::load(Device& device, const GgufFile& f
 
 const std::byte* Weights::at(const TensorRef& ref) const {
   if (!ref) return nullptr;
-  const auto it = plan_.offset_of.find(ref.tensor);
-  return it == plan_.offset_of.end() ? nullptr : memory_.data() + it->second;
+  const auto it = plan_.place_of.find(ref.tensor);
+  return it == plan_.place_of.end() ? nullptr : at(it->second);
 }
 
 }  // namespace sharpi::device

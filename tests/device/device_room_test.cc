@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "device/host_tier.h"
+#include "device/weights.h"
 #include "support/golden.h"
 #include "support/paths.h"
 
@@ -78,6 +79,59 @@ TEST_P(OnDevice, LogitsAreTheGoldens) {
   const auto model = open(&whole);
   ASSERT_TRUE(model);
   EXPECT_LE(worst(model, golden_.cases[0]), kNear);
+}
+
+/// A device gives no block above a size (2 to 4 GiB with many drivers of Vulkan): weights are
+/// spread.
+TEST_P(OnDevice, WeightsLieInBlocksThatTheDeviceGives) {
+  const auto plan = engine_.plan([](sharpi_plan_params* p, sharpi_session_params* s) {
+    whole(p, s);
+    s->n_ctx = 64;
+  });
+  ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+  const HostDevice device;
+  const device::WeightPlan w = device::make_weight_plan(
+      device, *plan.value()->spec, plan.value()->placement.seen_from(DeviceIndex{1}));
+  EXPECT_EQ(w.blocks.size() > 1, w.bytes > HostDevice::kLargestBlock);
+  std::vector<uint64_t> end(w.blocks.size());
+  for (const device::WeightItem& item : w.items) {
+    ASSERT_LT(item.place.block, end.size());
+    EXPECT_EQ(item.place.offset, end[item.place.block]) << "tensors lie one behind the other";
+    end[item.place.block] += (item.ref.bytes() + 255) / 256 * 256;
+  }
+  EXPECT_EQ(end, w.blocks);
+  uint64_t held = 0, planned = 0;
+  for (const uint64_t n : w.blocks) {
+    EXPECT_LE(n, HostDevice::kLargestBlock);
+    held += device.held_bytes(n);
+  }
+  for (const MemoryRow& r : device::weight_plan_rows(w, device)) planned += r.held_bytes;
+  EXPECT_EQ(held, planned);
+}
+
+TEST(DeviceRoom, RefusesATensorLargerThanAnyBlockOfTheDevice) {
+  test::ModelRecipe recipe = test::tiny_qwen3();
+  recipe.n_vocab = 16384;  // of 64 elements in f32: 4 MiB
+  const MadeModel file(recipe);
+  auto engine = InnerEngine::open(file.path(), &host_and_device);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  const auto pinned = engine.value().plan([](sharpi_plan_params* p, sharpi_session_params* s) {
+    p->n_gpu_layers = 2;
+    p->gpu_ends = 1;
+    s->n_ctx = 64;
+  });
+  ASSERT_FALSE(pinned.is_ok());
+  EXPECT_EQ(pinned.status().code(), Code::kUnsupported);
+  const std::string says =
+      "tensor token_embd.weight takes 4194304 bytes, and the device gives at most 3145728 at once";
+  EXPECT_EQ(pinned.status().text(), says);
+  // Where nothing is asked for there, the plan goes on without the device and says why.
+  const auto plan =
+      engine.value().plan([](sharpi_plan_params* p, sharpi_session_params* s) { whole(p, s); });
+  ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+  EXPECT_EQ(plan.value()->summary().n_gpu_layers, 0u);
+  EXPECT_NE(plan.value()->placement_reason.find(says), std::string::npos)
+      << plan.value()->placement_reason;
 }
 
 TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {

@@ -103,6 +103,9 @@ class HostDevice final : public device::Device {
   uint64_t held_bytes(uint64_t n) const override { return (n + 511) / 512 * 512; }
   uint64_t pinned_held_bytes(uint64_t n) const override { return (n + 511) / 512 * 512; }
   uint64_t granule_bytes(uint64_t) const override { return 65536; }
+  /// Less than what most models of tests weigh: their weights lie in several blocks.
+  uint64_t largest_block() const override { return kLargestBlock; }
+  static constexpr uint64_t kLargestBlock = 3u << 20;
   Result<std::byte*> take(uint64_t bytes, const char* what) const override;
   void give(std::byte* data, uint64_t bytes) const noexcept override;
   Result<std::byte*> take_pinned(uint64_t bytes, const char* what) const override;

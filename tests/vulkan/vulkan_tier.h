@@ -31,6 +31,20 @@ inline Result<std::vector<std::unique_ptr<Backend>>> host_and_vulkan(const Backe
   return out;
 }
 
+/// The same with a device that gives no block above 128 KiB, so that weights lie in several.
+inline Result<std::vector<std::unique_ptr<Backend>>> host_and_small_blocks(const BackendOptions&) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<Backend> host, small_cpu());
+  std::vector<std::unique_ptr<Backend>> out;
+  out.push_back(std::move(host));
+  std::string why;
+  if (const auto device = vulkan_device(&why)) {
+    vulkan::PhysicalDevice physical = device->physical();
+    physical.max_allocation = 128 << 10;
+    out.push_back(vulkan::make_backend(std::make_shared<vulkan::Device>(physical, 1)));
+  }
+  return out;
+}
+
 }  // namespace sharpi::testing
 
 /// At the beginning of a test: it needs a device.

@@ -268,6 +268,21 @@ TEST_P(VulkanWays, WhatIsTakenIsWhatThePlanSays) {
   EXPECT_EQ(device->driver().allocated_bytes(), before);
 }
 
+/// Devices give blocks of 2 to 4 GiB at most; weights of larger models lie in several.
+TEST_P(VulkanWays, WeightsInSeveralBlocksAreTheSame) {
+  const auto want = talk(open(-1));
+  auto engine = InnerEngine::open(file_->path(), &host_and_small_blocks);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  engine_ = engine.take();
+  const auto model = open(-1);
+  ASSERT_TRUE(model);
+  uint64_t weights = 0;
+  for (const MemoryRow& r : model->plan().rows)
+    if (r.purpose == SHARPI_ROW_WEIGHTS && r.kind == SHARPI_ROW_DEVICE) weights += r.held_bytes;
+  EXPECT_GT(weights, uint64_t{128 << 10}) << "there is one block";
+  EXPECT_EQ(talk(model), want);
+}
+
 std::vector<test::ModelRecipe> vulkan_recipes() {
   return {test::tiny_qwen3(),  test::tiny_gemma3(),    test::tiny_qwen3moe(),
           test::tiny_olmoe(),  test::tiny_gemma4(),    test::tiny_gemma4kv(),

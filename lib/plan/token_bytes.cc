@@ -103,13 +103,13 @@ double token_seconds(const Plan& plan, bool full) {
     if (d.rate == 0) return 0;
     (is_host(d.index) ? host : devices) += static_cast<double>(bytes) / d.rate;
   }
-  // Between devices, a hidden row leaves one and comes to the next one.
+  // Between devices, a hidden row goes to host memory over one link and from there over the other.
   const std::vector<DeviceIndex> route = plan.placement.route();
   const double row = static_cast<double>(plan.spec->n_embd) * sizeof(float);
   for (size_t i = 1; i < route.size(); ++i) {
     const PlanDevice *from = plan.device(route[i - 1]), *to = plan.device(route[i]);
     if (from == nullptr || to == nullptr || from->link_rate == 0 || to->link_rate == 0) return 0;
-    devices += row / std::min(from->link_rate, to->link_rate);
+    devices += row / from->link_rate + row / to->link_rate;
   }
   return devices + host;
 }

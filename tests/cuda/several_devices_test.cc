@@ -169,6 +169,17 @@ TEST_F(TwoGpus, SessionsDoTheSame) {
   }
 }
 
+TEST_F(TwoGpus, RandomSequencesStayTheSame) {
+  for (const test::ModelRecipe& recipe : recipes()) {
+    const MadeModel file(recipe);
+    const auto n = static_cast<int32_t>(recipe.n_layers);
+    const Loaded one = on_.load(file.path(), whole(n), &same_everywhere);
+    const Loaded two = on_.load(file.path(), cut(n / 2, n), &same_everywhere);
+    for (uint32_t seed = 1; seed <= 30; ++seed)
+      expect_same_sequence(one, two, file, seed, recipe.arch);
+  }
+}
+
 TEST_F(TwoGpus, DraftsLeaveNoTrace) {
   for (const test::ModelRecipe& recipe :
        {with_layers(test::tiny_qwen35(), 8), with_layers(test::tiny_gemma4kv(), 8)}) {

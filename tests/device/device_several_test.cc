@@ -158,6 +158,21 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Several, ::testing::ValuesIn(several_recipes()),
                            return name;
                          });
 
+/// Random sequences of calls, on one device and over two.
+TEST(SeveralDevices, RandomSequencesStayTheSame) {
+  const RoomMachine machine(three_cards());
+  for (const test::ModelRecipe& recipe :
+       {with_layers(test::tiny_qwen3(), 4), with_layers(test::tiny_qwen3moe(), 4),
+        test::tiny_gemma4kv(), test::tiny_qwen35()}) {
+    const MadeModel file(recipe);
+    const auto n = static_cast<int32_t>(recipe.n_layers);
+    const Loaded one = machine.ladders().load(file.path(), {{2, n}}, &lean);
+    const Loaded two = machine.ladders().load(file.path(), {{3, n / 2}, {1, n - n / 2}}, &lean);
+    for (uint32_t seed = 1; seed <= 8; ++seed)
+      expect_same_sequence(one, two, file, seed, recipe.arch);
+  }
+}
+
 /// Whoever drafts, over two devices too.
 TEST(SeveralDevices, DraftsLeaveNoTrace) {
   const RoomMachine machine(three_cards());

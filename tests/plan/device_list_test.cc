@@ -266,7 +266,7 @@ TEST_F(DeviceList, ATokenTakesWhatEachDeviceReadsAndTheWayBetween) {
     want += static_cast<double>(d.token_bytes) / d.rate;
     full += static_cast<double>(d.token_bytes + d.token_row_bytes) / d.rate;
   }
-  const double hop = static_cast<double>(spec->n_embd) * 4 / 2e8;
+  const double row = static_cast<double>(spec->n_embd) * 4, hop = row / 5e8 + row / 2e8;
   const sharpi_plan_summary s = p->summary();
   EXPECT_DOUBLE_EQ(s.token_seconds, want + hop);
   EXPECT_DOUBLE_EQ(s.full_token_seconds, full + hop);

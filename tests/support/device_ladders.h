@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,6 +142,42 @@ inline std::vector<std::vector<char>> session_life(const Loaded& l, const MadeMo
     blobs.push_back(saved(restored));
   }
   return blobs;
+}
+
+/// A random sequence of calls on a session of each model, which save the same after every one:
+/// read, stepped, gone back, compacted, replaced by a fork or by what the other one saved. The
+/// models are loaded with_checkpoints().
+inline void expect_same_sequence(const Loaded& a, const Loaded& b, const MadeModel& file,
+                                 uint32_t seed, const std::string& what) {
+  std::array<Chat, 2> chats{Chat(a.model.get()), Chat(b.model.get())};
+  std::minstd_rand random(seed);
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random()) % n; };
+  std::string told = what + ", seed " + std::to_string(seed) + ":";
+  for (uint32_t call = 0; call < 10 && !::testing::Test::HasFailure(); ++call) {
+    const uint32_t kind = call == 0 ? 0 : below(6), n = 1 + below(30);
+    told += " " + std::to_string(kind) + "/" + std::to_string(n);
+    std::array<sharpi_status, 2> status{};
+    std::array<std::vector<char>, 2> blobs{saved(chats[0]), saved(chats[1])};
+    for (size_t i = 0; i < 2; ++i) {
+      Chat& chat = chats[i];
+      const std::vector<char>& other = blobs[1 - i];
+      sharpi_compact_params c;
+      sharpi_compact_params_init(&c, sizeof c);
+      c.budget = 12 + n;
+      c.headroom = 64;
+      if (kind == 0 && chat.info().n_tokens + n < 200) chat.prefill(file.tokens(n, seed + call));
+      if (kind == 1) chat.decode(static_cast<int32_t>(n));
+      if (kind == 2)
+        status[i] = sharpi_session_truncate(chat.get(), chat.info().n_tokens - 1, nullptr);
+      if (kind == 3) status[i] = sharpi_session_compact(chat.get(), &c, nullptr, nullptr);
+      if (kind == 4) chat = chat.fork();
+      if (kind == 5)
+        status[i] = sharpi_session_restore(chat.get(), other.data(), other.size(), nullptr);
+    }
+    EXPECT_EQ(status[0], status[1]) << told;
+    EXPECT_TRUE(kind != 5 || status[0] == SHARPI_OK) << told << ": " << status[0];
+    EXPECT_TRUE(saved(chats[0]) == saved(chats[1])) << told;
+  }
 }
 
 /// Plans whose sessions draft up to 8 tokens; the draft model is the model itself.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/device.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <new>
@@ -125,6 +126,22 @@ std::mutex& Device::launch_mutex() const {
   return mutexes[static_cast<size_t>(ordinal_) % mutexes.size()];
 }
 
+bool Device::reaches(uint32_t index) const {
+  const auto peer = std::find_if(peers_.begin(), peers_.end(),
+                                 [index](const auto& p) { return p.first == index; });
+  if (peer == peers_.end() || peer->second == ordinal_) return false;
+  const DeviceScope scope(*this);
+  int can = 0;
+  if (scope.error() != cudaSuccess ||
+      cudaDeviceCanAccessPeer(&can, ordinal_, peer->second) != cudaSuccess || can == 0) {
+    cudaGetLastError();
+    return false;
+  }
+  const cudaError_t enabled = cudaDeviceEnablePeerAccess(peer->second, 0);
+  cudaGetLastError();  // a host may have enabled it before
+  return enabled == cudaSuccess || enabled == cudaErrorPeerAccessAlreadyEnabled;
+}
+
 Status Device::read_properties() {
   if (ordinal_ < 0) return Status::ok();
   cudaDeviceProp p = {};
@@ -247,6 +264,9 @@ std::vector<std::shared_ptr<Device>> find_devices(uint32_t first_index, std::str
       out.push_back(std::move(d));
     }
   }
+  std::vector<std::pair<uint32_t, int>> ordinals;
+  for (const auto& d : out) ordinals.emplace_back(d->index(), d->ordinal());
+  for (const auto& d : out) d->set_peers(ordinals);
   return out;
 }
 

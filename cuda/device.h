@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -71,6 +72,10 @@ class Device final : public device::Device {
   /// Its name and version, or why it is not used. Of an open device.
   const std::string& library() const { return library_; }
 
+  /// The devices that find_devices() found, by the indices of the context's list.
+  void set_peers(std::vector<std::pair<uint32_t, int>> ordinals) { peers_ = std::move(ordinals); }
+  /// Asks the driver once, and lets this device's context write there.
+  bool reaches(uint32_t index) const override;
   /// As Device::launch_mutex() of the room says. Kernels that wait for the host need it because
   /// streams may share one queue of the hardware: of two such launches the second would wait behind
   /// the first, while the host's threads serve the second.
@@ -129,6 +134,7 @@ class Device final : public device::Device {
  private:
   int ordinal_ = 0;
   uint32_t index_ = 0;
+  std::vector<std::pair<uint32_t, int>> peers_;  // index and ordinal
   DeviceProfile profile_;
   uint64_t total_ = 0;
   std::string name_, id_;

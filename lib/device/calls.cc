@@ -315,9 +315,10 @@ Status Calls::run_segment(const Segment& segment, Pass& p) const {
   SHARPI_TRY(forward_.run(segment, p));
   float* to = p.keeps_hidden ? p.ws.handover() : p.hidden_out;
   if (to == nullptr) return Status::ok();
+  const bool to_host = p.keeps_hidden || to == p.ws.handover();
   return p.ws.queue().copy(to, p.ws.get(p.keeps_hidden ? Buf::kY : Buf::kX),
-                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float), Way::kToHost,
-                           "hidden rows on their way out");
+                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
+                           to_host ? Way::kToHost : Way::kWithin, "hidden rows on their way out");
 }
 
 /// What the sessions' draws are likely to ask for: behind the pass on the stream, so that a draw

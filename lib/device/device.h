@@ -19,7 +19,7 @@ namespace sharpi::device {
 class DeviceKernels;
 class PassKernels;
 
-/// Between which memories bytes are copied.
+/// Between which memories bytes are copied; kWithin: a device's own, or of one that it reaches.
 enum class Way : uint8_t { kToDevice, kToHost, kWithin };
 
 /// A mark in a queue (Queue::record()).
@@ -97,6 +97,9 @@ class Device {
   }
   /// Idempotent, any thread. Before anything is taken.
   virtual Status open() = 0;
+  /// Whether copies of its queues may go to memory of another device of its tier, both being open:
+  /// without the host's memory in between. As index() counts.
+  virtual bool reaches(uint32_t) const { return false; }
   /// kDeviceLost once a fault was seen that stays.
   virtual Status usable() const = 0;
   /// A failure of a kernel's launch, with what the device knows about it.

@@ -34,6 +34,7 @@ class DeviceModel final : public TierModel {
 
   Result<std::unique_ptr<TierSession>> create_session(const SessionShape& shape) override;
   Result<std::unique_ptr<Workspace>> create_workspace(float* handover) override;
+  bool reaches(DeviceIndex other) const override { return m_->device->reaches(index_of(other)); }
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     return calls_.run(segment, rows, workspace);
   }

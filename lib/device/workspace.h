@@ -55,6 +55,7 @@ class DeviceWorkspace final : public Workspace {
                                                          float* handover);
   ~DeviceWorkspace() override;
   float* handover() const override { return hand_; }
+  float* landing() const override { return get(Buf::kX); }
   template <class T = float>
   T* get(Buf b) const {
     return reinterpret_cast<T*>(memory_.data() + layout_.offset_of(b));

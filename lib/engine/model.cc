@@ -85,6 +85,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   if (plan->placement.mtp) SHARPI_TRY(m->load_mtp());
   if (has_draft_model(*plan, plan->session)) SHARPI_TRY(m->load_draft(progress));
   m->placed_ = Route::create(make_segments(*plan->spec, plan->placement));
+  m->find_direct_ways();
   SHARPI_TRY(m->create_slots());
   if (streams_weights(*plan->spec, plan->placement, plan->model)) {
     const Placement many = streamed_placement(*plan->spec, plan->placement, plan->model);
@@ -158,6 +159,21 @@ std::vector<size_t> Model::by_route() const {
   return order;
 }
 
+void Model::find_direct_ways() {
+  const size_t n = tiers_.size();
+  direct_.assign(n * n, false);
+  for (size_t from = 0; from < n; ++from) {
+    for (size_t to = 0; to < n; ++to)
+      direct_[from * n + to] = from != to && tiers_[from]->reaches(devices_[to]);
+  }
+}
+
+/// Steps are recorded with the addresses of the hand-over, and their rows are few.
+bool Model::goes_directly(size_t from, size_t to, uint32_t n_rows) const {
+  const uint32_t step = std::max(plan_->model.max_batch, plan_->session.n_draft + 1);
+  return n_rows > step && direct_[from * tiers_.size() + to];
+}
+
 Status Model::create_slots() {
   for (uint32_t i = 0; i < plan_->model.max_concurrent; ++i) {
     auto slot = std::make_unique<CallSlot>();
@@ -218,6 +234,13 @@ std::string Model::describe_paths() const {
   std::string text;
   for (const auto& tier : tiers_) text += (text.empty() ? "" : "; ") + tier->paths();
   if (tiers_.size() == 1) return text;
+  const std::vector<DeviceIndex> route = plan_->placement.route();
+  for (size_t i = 1; i < route.size(); ++i) {
+    const size_t from = tier_index(route[i - 1]), to = tier_index(route[i]);
+    text += "; chunks from device " + std::to_string(index_of(route[i - 1])) + " to device " +
+            std::to_string(index_of(route[i])) +
+            (direct_[from * tiers_.size() + to] ? ": directly" : ": through pinned memory");
+  }
   if (stream_rows_ == SHARPI_UNSET) return text + "; no call streams weights";
   return text + "; calls of " + std::to_string(stream_rows_) + " rows and more stream weights";
 }
@@ -360,6 +383,7 @@ Status Model::run_by_format(const Submission& rows, TierSessions tier_sessions,
 Status Model::run_route(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const {
   const Route& route = route_for(rows.n_rows);
   std::array<SequenceRows, kMaxBatch> sequences;
+  bool landed = false;  // the segment's rows are on its device
   for (size_t i = 0; i < route.segments.size(); ++i) {
     const Segment& segment = route.segments[i];
     const size_t t = tier_index(segment.device);
@@ -369,8 +393,11 @@ Status Model::run_route(const Submission& rows, TierSessions tier_sessions, Call
     }
     Submission here = rows;
     here.sequences = {sequences.data(), rows.sequences.size()};
-    here.hidden_in = i == 0 ? nullptr : slot.handover;
-    here.hidden_out = i + 1 == route.segments.size() ? nullptr : slot.handover;
+    const bool last = i + 1 == route.segments.size();
+    const size_t next = last ? t : tier_index(route.segments[i + 1].device);
+    here.hidden_in = i == 0 || landed ? nullptr : slot.handover;
+    landed = !last && goes_directly(t, next, rows.n_rows);
+    here.hidden_out = landed ? slot.workspaces[next]->landing() : last ? nullptr : slot.handover;
     const auto start = std::chrono::steady_clock::now();
     SHARPI_TRY(tiers_[t]->run(segment, here, *slot.workspaces[t]));
     const auto took = std::chrono::steady_clock::now() - start;

@@ -94,6 +94,8 @@ class Model {
   Status load_draft(const LoadProgress& progress);
   Status create_slots();
   std::vector<size_t> by_route() const;
+  void find_direct_ways();
+  bool goes_directly(size_t from, size_t to, uint32_t n_rows) const;
   std::string describe_paths() const;
   size_t tier_asking(uint32_t layer, std::span<const size_t> asking) const;
   const Route& route_for(uint32_t n_rows) const {
@@ -114,6 +116,7 @@ class Model {
   std::unique_ptr<HostWeights> host_weights_;  // with SHARPI_LOAD_COPY; outlives the tiers
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<DeviceIndex> devices_;  // parallel
+  std::vector<bool> direct_;  // [from][to]: rows of chunks go from tier to tier without the host
   std::unique_ptr<MtpModel> mtp_;
   std::shared_ptr<const Model> draft_;
   Route placed_;    // where the plan put them

@@ -85,7 +85,9 @@ struct Submission {
   /// it.
   Meanwhile* meanwhile = nullptr;
   /// Hidden rows [n_rows][n_embd] that the segment starts from and leaves behind, in a workspace's
-  /// handover() memory; null at the ends of a pass. They may be the same.
+  /// handover() memory; null at the ends of a pass. They may be the same. Rows of a chunk may go
+  /// from device to device without the host's memory: then hidden_out is the landing() of the next
+  /// segment's workspace, and there hidden_in is null.
   const float* hidden_in = nullptr;
   float* hidden_out = nullptr;
 };
@@ -136,6 +138,9 @@ class Workspace {
   /// another tier's serves and this one need not know it. Of a model that is split, the first
   /// device of the route brings it.
   virtual float* handover() const { return nullptr; }
+  /// Device memory from which a segment takes hidden rows that are not handed over; null = a tier
+  /// without memory of its own.
+  virtual float* landing() const { return nullptr; }
 };
 
 class TierModel {
@@ -145,6 +150,8 @@ class TierModel {
   /// `handover`: where hidden rows are handed over, if another tier's workspace for the same calls
   /// brings it (Workspace::handover()); it outlives this one's use.
   virtual Result<std::unique_ptr<Workspace>> create_workspace(float* handover) = 0;
+  /// Whether run() can leave hidden rows at the landing() of another device's workspace.
+  virtual bool reaches(DeviceIndex) const { return false; }
   /// Runs the blocks on the workspace's hidden rows, or on those that are handed over. The ledger
   /// is not changed; KV rows past the ledger's length and the working recurrent state are.
   /// kCancelled leaves committed state intact.

@@ -168,6 +168,30 @@ TEST(DeviceBudgets, NoRoomForALayer) {
   EXPECT_NE(std::string(why.text).find("Posed Two (device 2)"), std::string::npos) << why.text;
 }
 
+/// A device that is lost ends what has layers there, by its number; a model on the other one lives.
+TEST(DeviceBudgets, ALostDeviceIsNamed) {
+  test::ModelRecipe recipe = test::tiny_qwen3();
+  recipe.n_layers = 4;
+  const MadeModel file(recipe);
+  const RoomMachine machine({{"Posed One"}, {"Posed Two"}});
+  const LadderMachine on = machine.ladders();
+  const Loaded both = on.load(file.path(), {{1, 2}, {2, 2}}), one = on.load(file.path(), {{1, 4}});
+  Chat split(both.model.get()), alone(one.model.get());
+  for (Chat* chat : {&split, &alone}) chat->prefill(file.tokens(20));
+  machine.device(2).mark_lost(719);
+  sharpi_error why = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_session_decode(split.get(), 3, &why), SHARPI_E_DEVICE_LOST) << why.text;
+  EXPECT_NE(std::string(why.text).find("device 2 is lost"), std::string::npos) << why.text;
+  EXPECT_EQ(split.info().n_tokens, 20u) << "nothing was read";
+  const Logits before = alone.logits();
+  alone.decode(3);
+  EXPECT_FALSE(same_bits(alone.logits(), before));
+  sharpi_error again = SHARPI_ERROR_INIT;
+  const Loaded late = on.try_load(file.path(), {{1, 2}, {2, 2}}, &again);
+  EXPECT_FALSE(late.model);
+  EXPECT_EQ(again.status, SHARPI_E_DEVICE_LOST) << again.text;
+}
+
 /// What several devices cannot do together is refused by name where it was asked for; else the plan
 /// is of one device and says why.
 TEST(DeviceBudgets, WhatDoesNotGoTogetherIsRefusedByName) {

@@ -52,10 +52,16 @@ class Several : public ::testing::TestWithParam<test::ModelRecipe> {
       EXPECT_TRUE(!hands_over || r.device == ladder.front().first) << text_of(ladder);
     }
   }
-  /// A step is one recording on each device with layers.
+  /// A step is one recording on each device with layers. The rows of a chunk go from a device to
+  /// one that it reaches without the host's memory in between, and through that to any other.
   void expect_recorded_steps(const Loaded& l, const MadeModel& file, const Ladder& ladder) const {
     Chat chat(l.model.get());
+    const uint64_t direct_before = machine_.direct_copies();
     chat.prefill(file.tokens(20));
+    uint64_t direct = 0;
+    for (size_t i = 1; i < ladder.size(); ++i)
+      direct += ladder[i - 1].first + ladder[i].first == 3 ? 1 : 0;
+    EXPECT_EQ(machine_.direct_copies() - direct_before, direct) << text_of(ladder);
     const auto before = machine_.replays();
     for (const int32_t t : {3, 4}) chat.decode(t);
     const auto after = machine_.replays();

@@ -66,8 +66,10 @@ void HostQueue::meets_host() const {
   if (recording_ != nullptr) recording_->meets_host = true;
 }
 
-Status HostQueue::copy(void* to, const void* from, uint64_t bytes, device::Way,
+Status HostQueue::copy(void* to, const void* from, uint64_t bytes, device::Way way,
                        const char* what) const {
+  const bool rows_out = std::string_view(what) == "hidden rows on their way out";
+  if (rows_out && way == device::Way::kWithin) ++counts_->n_direct;
   const bool table = std::string_view(what) == "upload of the call table";
   give([=] {
     if (bytes != 0 && !(table && host_faults().drops_uploads)) std::memcpy(to, from, bytes);
@@ -155,6 +157,11 @@ Status HostQueue::replay(const device::Recording& recording) const {
 
 HostDevice::HostDevice(uint32_t index, TierId tier)
     : index_(index), tier_(tier), kernels_(make_host_kernels()) {}
+
+Status HostDevice::usable() const {
+  if (lost_ == 0) return Status::ok();
+  return Status::native_error(Code::kDeviceLost, lost_, "device %u is lost", index_);
+}
 
 std::byte* HostDevice::allocate(uint64_t held) {
   auto* data = static_cast<std::byte*>(os::allocate_aligned(512, held));

@@ -5,6 +5,7 @@
 // Thread rule: as device/device.h.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -52,6 +53,7 @@ class HostRecording final : public device::Recording {
 struct HostCounts {
   std::atomic<uint64_t> device_bytes{0}, pinned_bytes{0};  // of blocks that were taken
   std::atomic<uint64_t> n_replays{0};                      // of recordings
+  std::atomic<uint64_t> n_direct{0};  // copies of hidden rows to another device
 };
 
 class HostQueue final : public device::Queue {
@@ -95,10 +97,15 @@ class HostDevice final : public device::Device {
   explicit HostDevice(uint32_t index = 1, TierId tier = TierId::kVulkan);
   TierId tier() const override { return tier_; }
   uint32_t index() const override { return index_; }
-  Status open() override { return Status::ok(); }
-  Status usable() const override { return Status::ok(); }
+  Status open() override { return usable(); }
+  Status usable() const override;
+  /// No device reaches another before this says so.
+  void reach(uint32_t index) { reached_.push_back(index); }
+  bool reaches(uint32_t index) const override {
+    return std::find(reached_.begin(), reached_.end(), index) != reached_.end();
+  }
   Status settle(Status status) const override { return status; }
-  void mark_lost(int) const override {}
+  void mark_lost(int native) const override { lost_ = native == 0 ? -1 : native; }
   std::mutex& launch_mutex() const override { return launch_mutex_; }
   uint64_t held_bytes(uint64_t n) const override { return (n + 511) / 512 * 512; }
   uint64_t pinned_held_bytes(uint64_t n) const override { return (n + 511) / 512 * 512; }
@@ -129,6 +136,8 @@ class HostDevice final : public device::Device {
   TierId tier_;
   std::shared_ptr<HostCounts> counts_ = std::make_shared<HostCounts>();
   mutable std::mutex launch_mutex_;
+  mutable std::atomic<int> lost_{0};
+  std::vector<uint32_t> reached_;
   mutable MemoryMeter meter_;
   std::unique_ptr<device::DeviceKernels> kernels_;
 };

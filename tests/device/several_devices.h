@@ -20,6 +20,7 @@ struct PosedCard {
   std::string name;
   uint64_t bytes = uint64_t{4} << 30;
   TierId tier = TierId::kVulkan;
+  std::vector<uint32_t> reaches{};  // devices that its copies may go to
 };
 
 /// A CPU tier and a device for each card.
@@ -39,6 +40,7 @@ class RoomMachine {
       for (const PosedCard& card : wanted) {
         const auto index = static_cast<uint32_t>(made.size() + 1);
         made.push_back(std::make_shared<HostDevice>(index, card.tier));
+        for (const uint32_t other : card.reaches) made.back()->reach(other);
         out.push_back(std::make_unique<HostTierBackend>(made.back(), card.name, card.bytes));
       }
       return out;
@@ -52,6 +54,12 @@ class RoomMachine {
   LadderMachine ladders() const { return {context_.get()}; }
   /// By its index in the context's list.
   const HostDevice& device(uint32_t index) const { return *devices_.at(index - 1); }
+  /// Copies of hidden rows from device to device without the host's memory in between.
+  uint64_t direct_copies() const {
+    uint64_t n = 0;
+    for (const auto& d : devices_) n += d->counts().n_direct;
+    return n;
+  }
   /// Recordings that each device has replayed.
   std::vector<uint64_t> replays() const {
     std::vector<uint64_t> out;
@@ -65,8 +73,12 @@ class RoomMachine {
   std::vector<std::shared_ptr<HostDevice>> devices_;
 };
 
+/// Of these the first two reach each other.
 inline std::vector<PosedCard> three_cards() {
-  return {{"Posed One"}, {"Posed Two"}, {"Posed Three"}};
+  std::vector<PosedCard> cards{{"Posed One"}, {"Posed Two"}, {"Posed Three"}};
+  cards[0].reaches = {2};
+  cards[1].reaches = {1};
+  return cards;
 }
 
 /// All of the devices' layers: none is left to the host.

@@ -102,7 +102,7 @@ class KvStore {
   virtual Status write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                             const void* in) = 0;
 
-  /// Recurrent layers: committed state as f32 (layout of docs/architecture.md).
+  /// Recurrent layers: committed state as f32 (layout: tier/session_layout.h).
   virtual uint64_t state_bytes(uint32_t layer,
                                StatePart part) const = 0;  // 0 if not recurrent here
   virtual Status read_state(uint32_t layer, StatePart part, void* out) const = 0;

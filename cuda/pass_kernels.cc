@@ -32,7 +32,7 @@ uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const Kern
                  moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_slabs, w.n_used));
   }
   for (const DeltaNetSpec* d : w.deltas) {
-    const DeltaNetShape shape{d->n_k_heads, d->n_v_heads, d->head_dim, d->conv_kernel};
+    const DeltaNetShape shape{d->n_k_heads, d->n_v_heads, d->head_dim, d->conv_kernel, d->grouped};
     n = std::max(n, delta_net_workspace_bytes(shape, model.max_rows()));
   }
   return n;

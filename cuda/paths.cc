@@ -28,7 +28,7 @@ void add_attention(const KernelConfig& c, const KvLayer& kv, KernelPaths* out) {
 }
 
 void add_delta(const KernelConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
-  const DeltaNetShape shape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  const DeltaNetShape shape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
   out->add("delta net", "recurrence", delta_net_path(c, shape));
 }
 

@@ -202,7 +202,8 @@ Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) co
       .u(plane(DeltaNetSpec::kQkv))
       .u(plane(DeltaNetSpec::kAlpha))
       .u(plane(DeltaNetSpec::kBeta))
-      .f(m.spec().rms_eps);
+      .f(m.spec().rms_eps)
+      .u(d.grouped ? 1u : 0u);
   return k;
 }
 

@@ -15,13 +15,22 @@ MatmulConfig matmul_config(const ModelShape& model, const KernelSet& kernels) {
   return MatmulConfig{&kernels, model.exact, model.deterministic};
 }
 
-/// Weights in place in the mapped file; copies are rows of another object (host_weights.h).
+/// Weights in place in the mapped file; copies are rows of another object (host_weights.h). Rows of
+/// tensors that do not follow each other are gathered, wherever they are placed.
 std::vector<MemoryRow> mapped_rows(const ModelSpec& spec, const Placement& placement) {
-  std::vector<MemoryRow> rows = host_weight_plan_rows(spec, placement);
-  for (MemoryRow& r : rows) {
-    r.kind = SHARPI_ROW_MAPPED;
-    r.held_bytes = r.payload_bytes;
+  const HostTensors own(spec, placement);
+  std::vector<MemoryRow> rows;
+  const auto add = [&](sharpi_row_kind kind, const char* label, uint64_t bytes) {
+    if (bytes == 0) return;
+    rows.push_back(make_row(TierId::kCpu, 0, SHARPI_ROW_WEIGHTS, kind, label, bytes, bytes));
+  };
+  for (uint32_t i = 0; i < HostTensors::kUses; ++i) {
+    const auto use = static_cast<HostTensors::Use>(i);
+    uint64_t in_place = 0;
+    for (const GgufTensor* t : own.of(use)) in_place += t->gathered == nullptr ? t->bytes : 0;
+    add(SHARPI_ROW_MAPPED, HostTensors::label(use), in_place);
   }
+  add(SHARPI_ROW_ANONYMOUS, "gathered weights", spec.file->gathered_bytes());
   return rows;
 }
 

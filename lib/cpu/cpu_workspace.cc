@@ -48,7 +48,7 @@ void add_delta(Widths* w, const DeltaNetSpec& d) {
   take(&w->mix, d.value_dim());
   take(&w->wide_in, d.value_dim());
   take(&w->heads_v, d.n_v_heads);
-  w->delta = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  w->delta = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
 }
 
 void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {

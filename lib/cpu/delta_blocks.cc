@@ -41,7 +41,7 @@ void DeltaBlocks::project(const Pass& p, uint32_t layer) const {
 DeltaNetTask DeltaBlocks::delta_task(const CpuSession& session, uint32_t layer) const {
   const DeltaNetSpec& d = spec_.layers[layer].delta;
   DeltaNetTask t;
-  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
   t.conv1d = f32_weights(d.conv1d);
   t.dt_bias = f32_weights(d.dt_bias);
   t.a = f32_weights(d.a);

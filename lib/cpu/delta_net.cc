@@ -100,7 +100,7 @@ DeltaHead head_job(const DeltaNetTask& t, uint32_t head, float* memory) {
     g[r] = t.a[head] * softplus(t.alpha[at] + t.dt_bias[head]);
     beta[r] = 1.0f / (1.0f + std::exp(-t.beta[at]));
   }
-  const uint64_t key = uint64_t{head % s.n_k_heads} * s.head_dim;
+  const uint64_t key = uint64_t{s.key_of(head)} * s.head_dim;
   const uint64_t value = uint64_t{head} * s.head_dim;
   DeltaHead job;
   job.q = t.qkv + key;

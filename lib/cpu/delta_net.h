@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gated delta net (arXiv 2412.06464): causal depthwise convolution and the gated delta rule, as the
 // exact recurrence (decode; also prefill in deterministic sessions) and in chunked form (prefill).
-//   per v-head h, key head m = h % n_k_heads, S in R^{dk x dv}:
+//   per v-head h, its key head m, S in R^{dk x dv}:
 //   S *= exp(g); d = beta * (v - S^T k); S += k d^T; o = S^T q
 // State layout: per v-head [dv][dk] (row = value channel, contiguous over key channel), heads
 // outermost, f32. Conv state: [conv_kernel - 1][conv_dim], oldest row first, raw pre-activation.
@@ -19,6 +19,10 @@ namespace sharpi::cpu {
 
 struct DeltaNetShape {
   uint32_t n_k_heads = 0, n_v_heads = 0, head_dim = 0, conv_kernel = 0;
+  bool grouped = false;  // value heads of one key head follow each other; else key heads recur
+  uint32_t key_of(uint32_t head) const {
+    return grouped ? head / (n_v_heads / n_k_heads) : head % n_k_heads;
+  }
   uint32_t key_dim() const { return n_k_heads * head_dim; }
   uint32_t value_dim() const { return n_v_heads * head_dim; }
   uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }

@@ -61,8 +61,8 @@ struct GgufFile::Impl {
   std::vector<std::shared_ptr<const FileMapping>> mappings;  // of the shards, or none
   std::vector<GgufValue> values;
   std::vector<GgufTensor> tensors;
-  std::vector<std::shared_ptr<const std::vector<GgufPart>>>
-      parts;  // keep the names of some tensors
+  std::vector<std::shared_ptr<const std::vector<GgufPart>>> parts;    // tensors refer to them
+  std::vector<std::shared_ptr<const std::vector<std::byte>>> copies;  // of gathered rows
   NameIndex value_index, tensor_index;
   uint64_t file_bytes = 0, fingerprint = 0, content_id = 0;
   uint64_t header_bytes = 0;  // of all shards
@@ -72,6 +72,8 @@ struct GgufFile::Impl {
   Status read_header(Shard* shard, GgufShard* parsed) const;
   Status open_shard(const std::string& path, std::vector<GgufValue>* metadata);
   Status index_tensors();
+  Status read_gathered(const GgufTensor& t, uint64_t at, std::byte* out, uint64_t n) const;
+  Status gather(GgufTensor* t);
 };
 
 /// Copies as much of the file as its header takes, which only parsing tells.
@@ -300,10 +302,16 @@ GgufTensor tensor_of(const GgufPart& part) {
   const uint64_t row = ggml_row_bytes(t.type, t.ne[0]);
   t.name = part.name;
   t.part_of = part.of->name;
-  t.ne[1] = part.n_rows;
-  t.bytes = part.n_rows * row;
-  t.file_offset += part.first * row;
-  if (t.data != nullptr) t.data += part.first * row;
+  t.ne[1] = 0;
+  for (const GgufRows& r : part.rows) t.ne[1] += r.n_rows * r.n_runs;
+  t.bytes = t.ne[1] * row;
+  if (!part.is_one_run()) {
+    t.gathered = &part;
+    t.data = nullptr;
+    return t;
+  }
+  t.file_offset += part.rows[0].first * row;
+  if (t.data != nullptr) t.data += part.rows[0].first * row;
   return t;
 }
 
@@ -324,6 +332,8 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::with_parts(std::vector<GgufPar
     for (size_t i = found == first.end() ? kept->size() : found->second; i < kept->size(); ++i) {
       if ((*kept)[i].of != &t) break;
       impl.tensors.push_back(tensor_of((*kept)[i]));
+      GgufTensor& part = impl.tensors.back();
+      if (t.data != nullptr && part.gathered != nullptr) SHARPI_TRY(impl.gather(&part));
     }
   }
   SHARPI_TRY(impl.index_tensors());
@@ -342,29 +352,72 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::map_tensors() const {
   }
   for (GgufTensor& t : file->impl_->tensors) {
     const std::byte* data = mappings[t.shard]->data();
-    if (t.data == nullptr && data != nullptr) t.data = data + t.file_offset;
+    if (t.data != nullptr || data == nullptr) continue;
+    if (t.gathered != nullptr) {
+      SHARPI_TRY(file->impl_->gather(&t));
+    } else {
+      t.data = data + t.file_offset;
+    }
   }
   return std::shared_ptr<const GgufFile>(file);
 }
 
+Status GgufFile::Impl::read_gathered(const GgufTensor& t, uint64_t at, std::byte* out,
+                                     uint64_t n) const {
+  const uint64_t row = ggml_row_bytes(t.type, t.ne[0]);
+  uint64_t begin = 0;  // of the runs, in the part
+  for (const GgufRows& r : t.gathered->rows) {
+    const uint64_t run = r.n_rows * row, end = begin + run * r.n_runs;
+    while (n != 0 && at < end) {
+      const uint64_t i = (at - begin) / run, within = (at - begin) % run;
+      const uint64_t piece = std::min(n, run - within);
+      SHARPI_TRY(shards[t.shard]->read(t.file_offset + (r.first + i * r.period) * row + within, out,
+                                       piece));
+      at += piece, out += piece, n -= piece;
+    }
+    begin = end;
+  }
+  return Status::ok();
+}
+
+Status GgufFile::Impl::gather(GgufTensor* t) {
+  auto copy = std::make_shared<std::vector<std::byte>>(t->bytes);
+  SHARPI_TRY(read_gathered(*t, 0, copy->data(), t->bytes));
+  t->data = copy->data();
+  copies.push_back(std::move(copy));
+  return Status::ok();
+}
+
+uint64_t GgufFile::gathered_bytes() const {
+  uint64_t n = 0;
+  for (const GgufTensor& t : impl_->tensors) n += t.gathered != nullptr ? t.bytes : 0;
+  return n;
+}
+
 Status GgufFile::read_tensor(const GgufTensor& tensor, uint64_t at, void* out,
                              uint64_t bytes) const {
+  if (tensor.gathered != nullptr)
+    return impl_->read_gathered(tensor, at, static_cast<std::byte*>(out), bytes);
   return impl_->shards[tensor.shard]->read(tensor.file_offset + at, out, bytes);
 }
 
 void GgufFile::will_need(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const {
   const Impl::Shard& shard = *impl_->shards[tensor.shard];
-  if (shard.file.is_open()) shard.file.will_need(tensor.file_offset + at, bytes);
+  if (shard.file.is_open() && tensor.gathered == nullptr)
+    shard.file.will_need(tensor.file_offset + at, bytes);
 }
 
 void GgufFile::dont_need(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const {
   const Impl::Shard& shard = *impl_->shards[tensor.shard];
-  if (shard.file.is_open()) shard.file.dont_need(tensor.file_offset + at, bytes);
+  if (shard.file.is_open() && tensor.gathered == nullptr)
+    shard.file.dont_need(tensor.file_offset + at, bytes);
 }
 
 Status GgufFile::page_in(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const {
-  if (impl_->mappings.empty() || impl_->mappings[tensor.shard]->data() == nullptr)
+  if (impl_->mappings.empty() || impl_->mappings[tensor.shard]->data() == nullptr ||
+      tensor.gathered != nullptr) {
     return Status::ok();
+  }
   return impl_->shards[tensor.shard]->file.page_in(*impl_->mappings[tensor.shard],
                                                    tensor.file_offset + at, bytes);
 }

@@ -47,6 +47,8 @@ struct GgufValue {
   const std::byte* data = nullptr;              // first element (strings: the first length field)
 };
 
+struct GgufPart;
+
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::kF32;
@@ -60,14 +62,25 @@ struct GgufTensor {
   const std::byte* data = nullptr;
   std::string_view
       part_of;  // the tensor whose rows it is some of (with_parts()); empty: it is whole
+  // A part whose rows do not lie one behind the other: file_offset is that of the whole tensor, and
+  // mapping the file gathers the rows in memory.
+  const GgufPart* gathered = nullptr;
   uint64_t elements() const { return ne[0] * ne[1] * ne[2] * ne[3]; }
+};
+
+/// Runs of rows of a tensor: the first run begins at row `first`, each of the others `period` rows
+/// behind the one before it.
+struct GgufRows {
+  uint64_t first = 0, n_rows = 0;  // of a run
+  uint64_t n_runs = 1, period = 0;
 };
 
 /// Rows of a tensor of two dimensions that are taken for a tensor of their own.
 struct GgufPart {
   std::string name;
   const GgufTensor* of = nullptr;
-  uint64_t first = 0, n_rows = 0;
+  std::vector<GgufRows> rows;  // in the part's order
+  bool is_one_run() const { return rows.size() == 1 && rows[0].n_runs == 1; }
 };
 
 class GgufFile {
@@ -84,12 +97,14 @@ class GgufFile {
   /// The same file with memory for some tensors: copies[i] for tensor i, or null where nothing
   /// changes. The caller keeps that memory. Allocates.
   std::shared_ptr<const GgufFile> with_copies(std::span<const std::byte* const> copies) const;
-  /// The same file, in which parts stand in the place of the tensors that they are of: rows lie one
-  /// behind the other, so a part is read, mapped and copied as any tensor. kFormat if there is a
-  /// tensor of a part's name. Pre: parts of one tensor follow each other in `parts`.
+  /// The same file, in which parts stand in the place of the tensors that they are of, to be read,
+  /// mapped and copied as any tensor. kFormat if there is a tensor of a part's name, kIo if rows
+  /// that are gathered from a mapping cannot be read. Pre: parts of one tensor follow each other in
+  /// `parts`.
   Result<std::shared_ptr<const GgufFile>> with_parts(std::vector<GgufPart> parts) const;
-  /// The same file with mapped data for tensors that have none, as long as the result lives. If
-  /// another process shortens the file, touching what is gone ends this process (SIGBUS).
+  /// The same file with mapped data for tensors that have none, as long as the result lives; of
+  /// those that are gathered, copies. If another process shortens the file, touching what is gone
+  /// ends this process (SIGBUS).
   Result<std::shared_ptr<const GgufFile>> map_tensors() const;
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
@@ -135,6 +150,8 @@ class GgufFile {
   Status page_in(const GgufTensor& tensor, uint64_t at, uint64_t bytes) const;
   /// A file's size or time of modification differ from those at open().
   bool has_changed() const;
+  /// What map_tensors() gathers in memory.
+  uint64_t gathered_bytes() const;
 
  private:
   GgufFile();

@@ -21,7 +21,7 @@ Status take_apart(const SpecBuilder& b, const TensorRule& rule, uint32_t block,
   uint64_t first = 0;
   for (const auto& [name, n] : rows) {
     if (whole == nullptr) break;
-    parts->push_back({layer_tensor_name(block, name), whole, first, n});
+    parts->push_back({layer_tensor_name(block, name), whole, {{first, n}}});
     first += n;
   }
   return Status::ok();

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Qwen3.5 and 3.6, dense and MoE: three gated delta nets for every gated full attention, a SwiGLU
-// or routed FFN with a shared expert, and trailing blocks for multi-token prediction (MTP).
+// Qwen3.5 and 3.6, dense and MoE, and Qwen3-Next: three gated delta nets for every gated full
+// attention, a SwiGLU or routed FFN with a shared expert, and trailing blocks for multi-token
+// prediction (MTP). Files of Qwen3-Next have the delta nets' small projections in one matrix, key
+// head by key head, and older ones so all of them but the last.
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "model/arch_common.h"
 #include "model/arch_registry.h"
@@ -81,7 +84,8 @@ Status read_delta(const SpecBuilder& b, DeltaNetSpec* d) {
   return Status::ok();
 }
 
-Status read_keys(SpecBuilder& b, ModelSpec& spec, Keys* k) {
+/// `sections`: the file says for which pairs of rotated elements which position counts.
+Status read_keys(SpecBuilder& b, ModelSpec& spec, bool sections, Keys* k) {
   SHARPI_TRY(load_trunk(b, spec, &k->trunk, /*may_tie=*/true));
   SHARPI_TRY_ASSIGN(spec.n_mtp_layers,
                     b.uint_or("nextn_predict_layers", 0, Range{0, k->trunk.n_blocks - 1}));
@@ -89,7 +93,7 @@ Status read_keys(SpecBuilder& b, ModelSpec& spec, Keys* k) {
   SHARPI_TRY(read_recurrent(b, k));
   SHARPI_TRY_ASSIGN(k->head_dim, read_head_dim(b, k->trunk, ""));
   SHARPI_TRY_ASSIGN(k->rope, read_rope(b, k->head_dim, /*allow_yarn=*/false));
-  SHARPI_TRY(check_sections(b, k->rope.n_rot));
+  if (sections) SHARPI_TRY(check_sections(b, k->rope.n_rot));
   return read_delta(b, &k->delta);
 }
 
@@ -186,21 +190,8 @@ Status load_blocks(SpecBuilder& b, ModelSpec& spec, const Keys& k, const FfnLoad
   return Status::ok();
 }
 
-}  // namespace
-
-Status load_qwen35(SpecBuilder& b, ModelSpec& spec) {
-  Keys keys;
-  SHARPI_TRY(read_keys(b, spec, &keys));
-  SHARPI_TRY_ASSIGN(const std::vector<uint32_t> d_ff,
-                    b.per_block("feed_forward_length", keys.trunk.n_blocks, Range{1, limits::kFf}));
-  return load_blocks(b, spec, keys, [&](uint32_t block, const TrunkKeys& trunk, FfnSpec* ffn) {
-    return load_dense_ffn(b, trunk, block, d_ff[block], Activation::kSilu, ffn);
-  });
-}
-
-Status load_qwen35moe(SpecBuilder& b, ModelSpec& spec) {
-  Keys keys;
-  SHARPI_TRY(read_keys(b, spec, &keys));
+/// Blocks with routed experts and a shared one.
+Status load_moe_blocks(SpecBuilder& b, ModelSpec& spec, const Keys& keys) {
   SHARPI_TRY_ASSIGN(MoeKeys moe, read_moe_keys(b));
   SHARPI_TRY_ASSIGN(moe.width, read_expert_width(b, moe));
   moe.renormalize = true;
@@ -221,6 +212,75 @@ Status load_qwen35moe(SpecBuilder& b, ModelSpec& spec) {
   return load_blocks(b, spec, keys, [&](uint32_t block, const TrunkKeys& trunk, FfnSpec* ffn) {
     return load_moe_ffn(b, trunk, block, moe, ffn);
   });
+}
+
+/// Of a matrix whose rows are those of one key head behind those of another, each of `unit` rows:
+/// the rows [first, first + n) of every one.
+GgufRows of_each_key_head(const DeltaNetSpec& d, uint64_t unit, uint64_t first, uint64_t n) {
+  return {first, n, d.n_k_heads, unit};
+}
+
+}  // namespace
+
+Status load_qwen35(SpecBuilder& b, ModelSpec& spec) {
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, /*sections=*/true, &keys));
+  SHARPI_TRY_ASSIGN(const std::vector<uint32_t> d_ff,
+                    b.per_block("feed_forward_length", keys.trunk.n_blocks, Range{1, limits::kFf}));
+  return load_blocks(b, spec, keys, [&](uint32_t block, const TrunkKeys& trunk, FfnSpec* ffn) {
+    return load_dense_ffn(b, trunk, block, d_ff[block], Activation::kSilu, ffn);
+  });
+}
+
+Status load_qwen35moe(SpecBuilder& b, ModelSpec& spec) {
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, /*sections=*/true, &keys));
+  return load_moe_blocks(b, spec, keys);
+}
+
+Status load_qwen3next(SpecBuilder& b, ModelSpec& spec) {
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, /*sections=*/false, &keys));
+  keys.delta.grouped = true;
+  return load_moe_blocks(b, spec, keys);
+}
+
+Result<std::vector<GgufPart>> parts_of_qwen3next(SpecBuilder& b) {
+  ModelSpec spec;
+  Keys keys;
+  SHARPI_TRY(read_keys(b, spec, /*sections=*/false, &keys));
+  const DeltaNetSpec& d = keys.delta;
+  const uint64_t each = d.n_v_heads / d.n_k_heads, dim = d.head_dim, values = each * dim;
+  const uint64_t unit = 2 * dim + 2 * values;
+  const Extent all{unit * d.n_k_heads,
+                   "2 * %.ssm.group_count * %.ssm.state_size + 2 * %.ssm.inner_size"};
+  const Extent both{2 * uint64_t{d.n_v_heads}, "2 * %.ssm.time_step_rank"};
+  std::vector<GgufPart> parts;
+  for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) {
+    TensorRef none;
+    const auto rule = [&](const char* name, const Extent& rows) {
+      return TensorRule{&none, name, WeightKind::kComputable, keys.trunk.embd, rows};
+    };
+    SHARPI_TRY_ASSIGN(const GgufTensor* in, b.find_in_layer(i, rule("ssm_in.weight", all)));
+    SHARPI_TRY_ASSIGN(const GgufTensor* ba, b.find_in_layer(i, rule("ssm_ba.weight", both)));
+    const auto rows = [&](uint64_t first, uint64_t n) {
+      return of_each_key_head(d, unit, first, n);
+    };
+    if (in != nullptr) {
+      parts.push_back({layer_tensor_name(i, "attn_qkv.weight"),
+                       in,
+                       {rows(0, dim), rows(dim, dim), rows(2 * dim, values)}});
+      parts.push_back(
+          {layer_tensor_name(i, "attn_gate.weight"), in, {rows(2 * dim + values, values)}});
+    }
+    if (ba == nullptr) continue;
+    parts.push_back(
+        {layer_tensor_name(i, "ssm_beta.weight"), ba, {of_each_key_head(d, 2 * each, 0, each)}});
+    parts.push_back({layer_tensor_name(i, "ssm_alpha.weight"),
+                     ba,
+                     {of_each_key_head(d, 2 * each, each, each)}});
+  }
+  return parts;
 }
 
 }  // namespace sharpi

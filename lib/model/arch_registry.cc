@@ -12,7 +12,8 @@ constexpr Architecture kArchitectures[] = {
     {"olmoe", load_olmoe},       {"phi3", load_phi3, parts_of_phi3},
     {"qwen2", load_qwen2},       {"qwen3", load_qwen3},
     {"qwen35", load_qwen35},     {"qwen35moe", load_qwen35moe},
-    {"qwen3moe", load_qwen3moe}, {"smollm3", load_smollm3},
+    {"qwen3moe", load_qwen3moe}, {"qwen3next", load_qwen3next, parts_of_qwen3next},
+    {"smollm3", load_smollm3},
 };
 
 }  // namespace

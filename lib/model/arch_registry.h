@@ -40,6 +40,8 @@ Status load_qwen2(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen3(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35(SpecBuilder& builder, ModelSpec& spec);
 Status load_qwen35moe(SpecBuilder& builder, ModelSpec& spec);
+Status load_qwen3next(SpecBuilder& builder, ModelSpec& spec);
+Result<std::vector<GgufPart>> parts_of_qwen3next(SpecBuilder& builder);
 Status load_qwen3moe(SpecBuilder& builder, ModelSpec& spec);
 Status load_smollm3(SpecBuilder& builder, ModelSpec& spec);
 

@@ -43,9 +43,7 @@ struct RopeSpec {
   std::shared_ptr<const std::vector<float>> long_values;
   uint32_t long_from = 0;
   bool is_long = false;
-  const std::vector<float>* divisors() const {
-    return is_long ? long_values.get() : freq_values.get();
-  }
+  const std::vector<float>* divisors() const { return (is_long ? long_values : freq_values).get(); }
   double magnitude = 1.0;  // multiplies cosines and sines
   /// arXiv 2309.00071.
   bool yarn = false;
@@ -83,6 +81,8 @@ struct AttentionSpec {
 /// Gated delta net (arXiv 2412.06464); exact steps in docs/architecture.md.
 struct DeltaNetSpec {
   uint32_t n_k_heads = 0, n_v_heads = 0, head_dim = 0, conv_kernel = 0;
+  /// The key head of value head h is h / (n_v_heads / n_k_heads); else h % n_k_heads.
+  bool grouped = false;
   uint32_t key_dim() const { return n_k_heads * head_dim; }
   uint32_t value_dim() const { return n_v_heads * head_dim; }
   uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
@@ -218,8 +218,7 @@ struct ModelSpec {
   bool is_encoder() const;     // reads whole texts in one pass and stores no rows
   bool has_window() const;     // any sliding-window layer
   bool has_long_rope() const;  // its angles are those of long contexts
-  /// What saved sessions know the model by.
-  uint64_t saved_id() const { return saved_id(has_long_rope()); }
+  uint64_t saved_id() const { return saved_id(has_long_rope()); }  // by which blobs know it
   uint64_t saved_id(bool long_rope) const;
   uint64_t parameter_count() const;  // of the tensors the spec refers to
 };
@@ -232,7 +231,7 @@ Result<std::shared_ptr<const ModelSpec>> load_model_spec(std::shared_ptr<const G
 /// contexts, those or the others. The same object where nothing changes.
 std::shared_ptr<const ModelSpec> spec_for_context(std::shared_ptr<const ModelSpec> spec,
                                                   uint32_t n_ctx);
-/// The spec again, of its file in another state (with tensors in memory), for the same context.
+/// The spec again, of its file with tensors in memory, for the same context.
 Result<std::shared_ptr<const ModelSpec>> reload_spec(const ModelSpec& spec,
                                                      std::shared_ptr<const GgufFile> file);
 

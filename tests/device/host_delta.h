@@ -21,7 +21,7 @@ struct DeltaRows {
     const DeltaNetSpec& d = m.spec().layers[layer].delta;
     const StateLayout::Layer& at = *m.state_layout.find(layer);
     cpu::DeltaNetTask t;
-    t.shape = {d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel};
+    t.shape = {d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
     t.conv1d = m.floats(d.conv1d);
     t.dt_bias = m.floats(d.dt_bias);
     t.a = m.floats(d.a);

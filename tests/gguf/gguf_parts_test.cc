@@ -37,7 +37,8 @@ TEST(GgufParts, PartsTakeTheirTensorsPlace) {
   unlink(path.c_str());
   ASSERT_TRUE(file.is_ok()) << file.status().text();
   const GgufTensor* whole = file.value()->find_tensor("whole");
-  const auto parted = file.value()->with_parts({{"one", whole, 0, 1}, {"whole", whole, 1, 2}});
+  const auto parted =
+      file.value()->with_parts({{"one", whole, {{0, 1}}}, {"whole", whole, {{1, 2}}}});
   ASSERT_TRUE(parted.is_ok()) << parted.status().text();
   const GgufFile& f = *parted.value();
   ASSERT_EQ(f.tensors().size(), 4u);
@@ -55,8 +56,53 @@ TEST(GgufParts, PartsTakeTheirTensorsPlace) {
   EXPECT_EQ(std::memcmp(mapped.value()->tensors()[2].data, values, sizeof values), 0);
   // Parts of a file that is mapped, and of one in memory, have their data at once.
   const GgufTensor* data = mapped.value()->find_tensor("after");
-  EXPECT_EQ(mapped.value()->with_parts({{"x", data, 0, 1}}).value()->find_tensor("x")->data,
+  EXPECT_EQ(mapped.value()->with_parts({{"x", data, {{0, 1}}}}).value()->find_tensor("x")->data,
             data->data);
+}
+
+/// Rows 2, 0 and 4, and 1 and 3 of five: read in any pieces, gathered where the file is mapped or
+/// in memory.
+TEST(GgufParts, RowsThatDoNotFollowEachOtherAreGathered) {
+  GgufWriter w;
+  w.value("general.architecture", "test");
+  w.tensor_f32("whole", {2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const std::string path = parts_path();
+  ASSERT_TRUE(w.write(path));
+  const auto file = GgufFile::open(path);
+  unlink(path.c_str());
+  ASSERT_TRUE(file.is_ok()) << file.status().text();
+  const auto parts_of = [](const GgufFile& f) {
+    const GgufTensor* whole = f.find_tensor("whole");
+    return f.with_parts({{"x", whole, {{2, 1}, {0, 1, 2, 4}}}, {"y", whole, {{1, 1, 2, 2}}}})
+        .take();
+  };
+  const std::vector<float> want[] = {{5, 6, 1, 2, 9, 10}, {3, 4, 7, 8}};
+  const auto parted = parts_of(*file.value());
+  EXPECT_EQ(parted->gathered_bytes(), 10 * sizeof(float));
+  const auto mapped = parted->map_tensors();
+  ASSERT_TRUE(mapped.is_ok()) << mapped.status().text();
+  const auto later = parts_of(*file.value()->map_tensors().value());
+  const test::Bytes bytes = w.bytes();
+  const auto memory =
+      parts_of(*GgufFile::open_memory(bytes.data(), bytes.size(), "memory").value());
+  for (size_t i = 0; i < 2; ++i) {
+    const GgufTensor& t = parted->tensors()[i];
+    EXPECT_EQ(t.data, nullptr);
+    ASSERT_EQ(t.bytes, want[i].size() * sizeof(float));
+    for (const GgufFile* f : {mapped.value().get(), later.get(), memory.get()}) {
+      ASSERT_NE(f->tensors()[i].data, nullptr);
+      EXPECT_EQ(std::memcmp(f->tensors()[i].data, want[i].data(), t.bytes), 0);
+      EXPECT_TRUE(f->page_in(f->tensors()[i], 0, t.bytes).is_ok());
+    }
+    for (uint64_t at = 0; at < t.bytes; ++at) {
+      for (uint64_t n = 1; n <= t.bytes - at; ++n) {
+        test::Bytes read(n);
+        ASSERT_TRUE(parted->read_tensor(t, at, read.data(), n).is_ok());
+        const auto* from = reinterpret_cast<const std::byte*>(want[i].data()) + at;
+        ASSERT_EQ(std::memcmp(read.data(), from, n), 0) << at << " " << n;
+      }
+    }
+  }
 }
 
 TEST(GgufParts, APartWithTheNameOfATensorIsRefused) {
@@ -66,7 +112,8 @@ TEST(GgufParts, APartWithTheNameOfATensorIsRefused) {
   unlink(path.c_str());
   ASSERT_TRUE(file.is_ok()) << file.status().text();
   const GgufTensor* whole = file.value()->find_tensor("whole");
-  const auto parted = file.value()->with_parts({{"after", whole, 0, 1}, {"b", whole, 1, 2}});
+  const auto parted =
+      file.value()->with_parts({{"after", whole, {{0, 1}}}, {"b", whole, {{1, 2}}}});
   EXPECT_EQ(parted.status().code(), Code::kFormat);
   EXPECT_NE(parted.status().text().find("repeats the name \"after\""), std::string::npos)
       << parted.status().text();

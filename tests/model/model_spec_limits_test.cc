@@ -272,7 +272,7 @@ const Refusal kUnsupported[] = {
      Code::kUnsupported,
      {"\"mamba\" is not supported",
       "bert, gemma-embedding, gemma3, gemma4, gpt-oss, llama, mistral3, nomic-bert, olmoe, phi3, "
-      "qwen2, qwen3, qwen35, qwen35moe, qwen3moe"}},
+      "qwen2, qwen3, qwen35, qwen35moe, qwen3moe, qwen3next, smollm3"}},
     {"NotCausal",
      test::tiny_llama,
      [](ModelFile& f) { f.set("attention.causal", false); },

@@ -3,6 +3,8 @@
 // fit is refused by name.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,6 +70,79 @@ TEST(ModelSpecParts, Phi3ReadsAWindowThatLeavesRowsOutAndMatricesOfTheirOwn) {
   EXPECT_EQ(spec_for_context(apart, 4096), apart);
 }
 
+/// Values of rows of a matrix, by which rows can be told apart.
+std::vector<float> numbered(uint64_t n_in, uint64_t n_rows) {
+  std::vector<float> v(n_in * n_rows);
+  for (uint64_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i / n_in);
+  return v;
+}
+
+std::vector<uint32_t> rows_in(const TensorRef& t) {
+  std::vector<uint32_t> rows;
+  for (uint64_t r = 0; r < t.n_out; ++r) {
+    float value = 0;
+    std::memcpy(&value, t.tensor->data + r * t.row_bytes(), sizeof value);
+    rows.push_back(static_cast<uint32_t>(value));
+  }
+  return rows;
+}
+
+/// Two key heads with two value heads each, of sixteen elements: of each key head come its query,
+/// its key, its values and their gates, and of the small projections its betas, then its alphas.
+TEST(ModelSpecParts, Qwen3NextIsSortedByWhatItsRowsAre) {
+  ModelFile file(test::tiny_qwen3next());
+  file.tensor("blk.0.ssm_in.weight").values = numbered(64, 192);
+  file.tensor("blk.1.ssm_ba.weight").values = numbered(64, 8);
+  const auto spec = spec_of(file);
+  ASSERT_NE(spec, nullptr);
+  const DeltaNetSpec& old = spec->layers[0].delta;
+  EXPECT_TRUE(old.grouped);
+  std::vector<uint32_t> qkv, gate;
+  const auto add = [](std::vector<uint32_t>* to, uint32_t first, uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i) to->push_back(first + i);
+  };
+  for (const uint32_t at : {0u, 16u}) add(&qkv, at, 16), add(&qkv, at + 96, 16);
+  add(&qkv, 32, 32), add(&qkv, 128, 32);
+  add(&gate, 64, 32), add(&gate, 160, 32);
+  EXPECT_EQ(rows_in(old.qkv), qkv);
+  EXPECT_EQ(rows_in(old.gate), gate);
+  EXPECT_EQ(rows_in(spec->layers[1].delta.beta), (std::vector<uint32_t>{0, 1, 4, 5}));
+  EXPECT_EQ(rows_in(spec->layers[1].delta.alpha), (std::vector<uint32_t>{2, 3, 6, 7}));
+  EXPECT_FALSE(spec->layers[3].is_recurrent());
+  EXPECT_EQ(spec->layers[2].ffn.d_shared, 32u);
+}
+
+const Refusal kQwen3Next[] = {
+    {"AllInOne",
+     test::tiny_qwen3next,
+     [](ModelFile& f) {
+       f.reshape("blk.0.ssm_in.weight", {64, 190});
+     },
+     Code::kFormat,
+     {"\"blk.0.ssm_in.weight\" has shape {64, 190}, expected {64, 192}",
+      "2 * qwen3next.ssm.group_count * qwen3next.ssm.state_size + 2 * qwen3next.ssm.inner_size"}},
+    {"BetaAndAlpha",
+     test::tiny_qwen3next,
+     [](ModelFile& f) {
+       f.reshape("blk.2.ssm_ba.weight", {64, 4});
+     },
+     Code::kFormat,
+     {"\"blk.2.ssm_ba.weight\" has shape {64, 4}, expected {64, 8}",
+      "2 * qwen3next.ssm.time_step_rank"}},
+    {"InOneAndApart",
+     test::tiny_qwen3next,
+     [](ModelFile& f) {
+       f.add_tensor("blk.0.attn_gate.weight", GgmlType::kF32, {64, 64});
+     },
+     Code::kFormat,
+     {"repeats the name \"blk.0.attn_gate.weight\""}},
+    {"NoBetaAndAlpha",
+     test::tiny_qwen3next,
+     [](ModelFile& f) { f.erase_tensor("blk.1.ssm_ba.weight"); },
+     Code::kFormat,
+     {"\"blk.1.ssm_alpha.weight\" is missing"}},
+};
+
 const Refusal kPhi3[] = {
     {"FusedRows",
      test::tiny_phi3,
@@ -131,6 +206,7 @@ TEST_P(Parts, NamesWhatIsWrong) {
   expect_refused(GetParam());
 }
 
+INSTANTIATE_TEST_SUITE_P(Qwen3Next, Parts, ::testing::ValuesIn(kQwen3Next), refusal_name);
 INSTANTIATE_TEST_SUITE_P(Phi3, Parts, ::testing::ValuesIn(kPhi3), refusal_name);
 
 }  // namespace

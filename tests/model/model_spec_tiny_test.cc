@@ -257,7 +257,7 @@ TEST(ModelSpec, OnlyQwen35MoeHasASharedExpert) {
 TEST(ModelSpec, KvDefaultsToBf16ForHybridsOnly) {
   for (const ModelRecipe& recipe : test::tiny_recipes()) {
     LOAD(s, ModelFile(recipe));
-    const bool hybrid = recipe.arch.starts_with("qwen35");
+    const bool hybrid = recipe.is_hybrid();
     EXPECT_EQ(s->default_kv_dtype, hybrid ? KvDtype::kBf16 : KvDtype::kF32) << recipe.arch;
   }
 }

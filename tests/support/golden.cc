@@ -143,9 +143,9 @@ const std::vector<std::string>& trained_models() {
 
 const std::vector<std::string>& random_models() {
   static const std::vector<std::string> names{
-      "rand-llama3",     "rand-llama-linear", "rand-llama-yarn", "rand-mistral",
-      "rand-qwen2",      "rand-gemma3",       "rand-smollm3",    "rand-gemma4-moe",
-      "rand-gemma4-e2b", "rand-gpt-oss",      "rand-mistral3",   "rand-phi3"};
+      "rand-llama3",   "rand-llama-linear", "rand-llama-yarn", "rand-mistral",    "rand-qwen2",
+      "rand-gemma3",   "rand-smollm3",      "rand-gemma4-moe", "rand-gemma4-e2b", "rand-gpt-oss",
+      "rand-mistral3", "rand-phi3",         "rand-qwen3next"};
   return names;
 }
 

@@ -106,7 +106,7 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   set("attention.key_length", r.head_dim).set("attention.value_length", r.head_dim);
   if (r.n_rot != 0) set("rope.dimension_count", r.n_rot);
   const bool moe = r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" ||
-                   r.arch == "gpt-oss" || r.beside_dense;
+                   r.arch == "qwen3next" || r.arch == "gpt-oss" || r.beside_dense;
   if (moe) set("expert_count", r.n_experts).set("expert_used_count", r.n_used);
   if (r.arch == "olmoe") {
     set("feed_forward_length", r.d_expert);
@@ -141,11 +141,12 @@ void ModelFile::add_keys(const ModelRecipe& r) {
     set("rope.dimension_count_swa", r.head_dim_swa).set("rope.freq_base_swa", 10000.0f);
     set("embedding_length_per_layer_input", r.d_ple).set("final_logit_softcapping", 30.0f);
   }
-  if (r.arch.starts_with("qwen35")) {
+  if (r.is_hybrid()) {
     // Sections that share the rotated pairs among time, height and width as evenly as they go.
     const uint32_t pairs = (r.n_rot != 0 ? r.n_rot : r.head_dim) / 2;
     const auto share = [&](uint32_t k) { return static_cast<int32_t>((pairs + 2 - k) / 3); };
-    set_array("rope.dimension_sections", std::vector<int32_t>{share(0), share(1), share(2), 0});
+    if (r.arch != "qwen3next")
+      set_array("rope.dimension_sections", std::vector<int32_t>{share(0), share(1), share(2), 0});
     set("full_attention_interval", r.attention_every).set("ssm.conv_kernel", r.conv_kernel);
     set("ssm.state_size", r.delta_dim).set("ssm.group_count", r.delta_k_heads);
     set("ssm.time_step_rank", r.delta_v_heads);

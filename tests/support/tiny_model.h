@@ -48,7 +48,7 @@ struct ModelRecipe {
   uint32_t d_ple = 0;
   bool beside_dense = false;  // a mixture beside every dense FFN
 
-  // qwen35, qwen35moe.
+  // qwen35, qwen35moe, qwen3next.
   uint32_t attention_every = 4;
   uint32_t delta_k_heads = 2, delta_v_heads = 4, delta_dim = 16, conv_kernel = 4;
   uint32_t n_mtp = 0;
@@ -57,6 +57,7 @@ struct ModelRecipe {
   bool is_global(uint32_t layer) const {
     return (layer + 1) % global_every == 0 || layer + 1 == n_layers;
   }
+  bool is_hybrid() const { return arch.starts_with("qwen35") || arch == "qwen3next"; }
   bool is_recurrent(uint32_t block) const {
     return block < n_layers && (block + 1) % attention_every != 0;
   }
@@ -77,6 +78,7 @@ ModelRecipe tiny_gemma4kv();   // 12B kind: K = V and fewer KV heads on global l
 ModelRecipe tiny_gemma4moe();  // 26B-A4B kind: that with a mixture beside every dense FFN
 ModelRecipe tiny_qwen35();     // with an MTP block
 ModelRecipe tiny_qwen35moe();
+ModelRecipe tiny_qwen3next();  // projections in one matrix, key head by key head
 std::vector<ModelRecipe> tiny_recipes();
 
 struct ModelTensor {

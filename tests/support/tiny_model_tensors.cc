@@ -19,7 +19,7 @@ class Table {
         add_gemma4_block(i);
       } else if (r_.arch == "gemma3") {
         add_gemma3_block();
-      } else if (r_.arch.starts_with("qwen35")) {
+      } else if (r_.is_hybrid()) {
         add_qwen35_block(i);
       } else if (r_.arch == "gpt-oss") {
         add_gpt_oss_block();
@@ -208,16 +208,25 @@ class Table {
     norm("post_norm.weight", embd);
   }
 
-  void add_delta_net() {
+  /// `in_one`: as older files of Qwen3-Next have the large projections.
+  void add_delta_net(bool in_one) {
     const uint64_t embd = r_.n_embd, inner = uint64_t{r_.delta_v_heads} * r_.delta_dim;
     const uint64_t conv = 2 * uint64_t{r_.delta_k_heads} * r_.delta_dim + inner;
-    matrix("attn_qkv.weight", {embd, conv});
-    matrix("attn_gate.weight", {embd, inner});
+    if (in_one) {
+      matrix("ssm_in.weight", {embd, conv + inner});
+    } else {
+      matrix("attn_qkv.weight", {embd, conv});
+      matrix("attn_gate.weight", {embd, inner});
+    }
     add("ssm_conv1d.weight", GgmlType::kF32, {r_.conv_kernel, conv}).deviation = 0.5;
     uniform("ssm_dt.bias", r_.delta_v_heads, -1.0, 1.0);
     uniform("ssm_a", r_.delta_v_heads, -2.0, -0.01);
-    matrix("ssm_alpha.weight", {embd, r_.delta_v_heads});
-    matrix("ssm_beta.weight", {embd, r_.delta_v_heads});
+    if (r_.arch == "qwen3next") {
+      matrix("ssm_ba.weight", {embd, 2 * uint64_t{r_.delta_v_heads}});
+    } else {
+      matrix("ssm_alpha.weight", {embd, r_.delta_v_heads});
+      matrix("ssm_beta.weight", {embd, r_.delta_v_heads});
+    }
     norm("ssm_norm.weight", r_.delta_dim);
     matrix("ssm_out.weight", {inner, embd}, 0.5);
   }
@@ -225,11 +234,11 @@ class Table {
     norm("attn_norm.weight", r_.n_embd);
     norm("post_attention_norm.weight", r_.n_embd);
     if (r_.is_recurrent(i)) {
-      add_delta_net();
+      add_delta_net(r_.arch == "qwen3next" && i == 0);
     } else {
       add_attention(2 * uint64_t{r_.head_dim}, false);
     }
-    if (r_.arch == "qwen35moe") {
+    if (r_.arch != "qwen35") {
       add_moe();
       add_shared_expert();
     } else {
@@ -366,10 +375,17 @@ ModelRecipe tiny_qwen35moe() {
   return r;
 }
 
+ModelRecipe tiny_qwen3next() {
+  ModelRecipe r = tiny_qwen35();
+  r.arch = "qwen3next";
+  r.n_mtp = 0;
+  return r;
+}
+
 std::vector<ModelRecipe> tiny_recipes() {
   return {tiny_qwen3(),   tiny_qwen3moe(),  tiny_olmoe(),   tiny_gemma4(), tiny_gemma4kv(),
           tiny_qwen35(),  tiny_qwen35moe(), tiny_llama(),   tiny_qwen2(),  tiny_gemma3(),
-          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3()};
+          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),   tiny_qwen3next()};
 }
 
 }  // namespace sharpi::test

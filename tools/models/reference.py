@@ -14,6 +14,7 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llam
 import gemma4
 import gpt_oss
 import phi3
+import qwen3next
 
 
 class File:
@@ -108,6 +109,8 @@ def make_model(file):
         return gemma4.make_model(file, config)
     if file.arch == gpt_oss.ARCH:
         return gpt_oss.make_model(file, config)
+    if file.arch == qwen3next.ARCH:
+        return qwen3next.make_model(file, config)
     if file.arch == phi3.ARCH:
         return phi3.make_model(file, config)
     assert file.arch == "gemma3", file.arch
@@ -155,6 +158,9 @@ def load(path):
     heads = {"attn_q": file.own("attention.head_count"),
              "attn_k": file.own("attention.head_count_kv", file.own("attention.head_count"))}
     state = {}
+    if file.arch == qwen3next.ARCH:
+        model.load_state_dict(qwen3next.state(file, names), strict=True)
+        return model
     for name in file.tensors:
         w = file.weight(name)
         if gemma and name.endswith("norm.weight"):

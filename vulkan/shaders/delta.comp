@@ -14,6 +14,7 @@ layout(push_constant) uniform P {
   uint n_sequences, n_k_heads, n_v_heads, state_offset, conv_offset, plane_qkv, plane_alpha,
       plane_beta;
   float eps;
+  uint grouped;  // value heads of one key head follow each other; else key heads recur
 } p;
 // Addresses of the layer's convolution, dt bias, a and norm weights, [4].
 shared float q[DIM], k[DIM], head[DIM];
@@ -54,7 +55,7 @@ void main() {
   const uint64_t betas = REPLAY != 0 ? seq.kept + uint64_t(p.plane_beta) * seq.kept_rows * 4
                                      : p.beta + first * p.n_v_heads * 4;
   const float dt = F32(U64(p.parameters).v[1]).v[h], a = F32(U64(p.parameters).v[2]).v[h];
-  const uint kh = h % p.n_k_heads;
+  const uint kh = p.grouped != 0 ? h / (p.n_v_heads / p.n_k_heads) : h % p.n_k_heads;
   const uint64_t state_at = p.state_offset + uint64_t(h) * DIM * DIM * 4;
   for (uint base = 0; base < DIM; base += threads()) {
     const uint j = base + me();

@@ -64,7 +64,7 @@ void delta_reference(const DeltaNetShape& s, const DeltaWeights& w, const float*
     const auto h = static_cast<uint32_t>(item);
     double* st = state->data() + uint64_t{h} * dim * dim;
     for (uint32_t r = 0; r < n_rows; ++r) {
-      const double* q = y.data() + r * uint64_t{cd} + h % s.n_k_heads * dim;
+      const double* q = y.data() + r * uint64_t{cd} + s.key_of(h) * dim;
       const double* k = q + s.key_dim();
       const double* v = y.data() + r * uint64_t{cd} + 2 * s.key_dim() + h * dim;
       const double x =
@@ -145,7 +145,7 @@ void check_delta(const KernelConfig& config, const DeltaCase& c) {
   p.workspace_bytes = bytes;
   std::string name = "delta " + std::to_string(s.n_k_heads) + "/" + std::to_string(s.n_v_heads) +
                      "x" + std::to_string(s.head_dim) + " taps " + std::to_string(s.conv_kernel) +
-                     (config.exact ? " exact:" : " fast:");
+                     (s.grouped ? " grouped" : "") + (config.exact ? " exact:" : " fast:");
   for (uint32_t r : c.rows) name += " " + std::to_string(r);
   must(launch_delta_net(config, p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
@@ -459,6 +459,7 @@ void check_deltas(const KernelConfig& config) {
     for (const uint32_t dim : {32u, 64u, 128u}) {
       check_drafts(m, {2, 6, dim, 4});
       check_drafts(m, {3, 3, dim, 2});
+      check_drafts(m, {2, 6, dim, 4, true});
       for (const uint32_t n : {5u, 150u}) check_prompt_behind_drafts(m, {2, 4, dim, 4}, n);
     }
     check_drafts(m, {16, 48, 128, 4});
@@ -474,6 +475,8 @@ void check_deltas(const KernelConfig& config) {
       check_delta(m, {s, {1, 0, 1}, true});
       check_delta(m, {s, {2}});
       check_delta(m, {s, {200, 1, 64, 3}});
+      for (const std::vector<uint32_t>& rows : {std::vector<uint32_t>{1}, {3}, {200, 1, 64}})
+        check_delta(m, {{2, 6, dim, 4, true}, rows});
       check_delta(m, {{4, 4, dim, 3}, {65, 63}});
       check_delta(m, {{1, 4, dim, 2}, {130}});
     }

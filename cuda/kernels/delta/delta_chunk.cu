@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kThreads)
   ChunkRef c;
   if (!find_chunk(a.p.batch, blockIdx.x, &c)) return;
   const DeltaNetShape& shape = a.p.shape;
-  const uint32_t head = blockIdx.y, key = head % shape.n_k_heads;
+  const uint32_t head = blockIdx.y, key = shape.key_of(head);
   const uint64_t at = c.row0 * shape.key_dim() + key * kDim;
   copy_tile<kDim * 2>(a.k16 + at, shape.key_dim(), c.n, kPitch, sh.k);
   copy_tile<kDim * 2>(a.q16 + at, shape.key_dim(), c.n, kPitch, sh.q);
@@ -230,8 +230,7 @@ __device__ __forceinline__ void load_scan(const DeltaArgs& a, const BatchSequenc
                                           float* sums) {
   const DeltaNetShape& shape = a.p.shape;
   const uint32_t n = min(static_cast<uint32_t>(kC), s.n_rows - t0);
-  const uint64_t at =
-      (uint64_t{s.first_row} + t0) * shape.key_dim() + head % shape.n_k_heads * kDim;
+  const uint64_t at = (uint64_t{s.first_row} + t0) * shape.key_dim() + shape.key_of(head) * kDim;
   copy_tile<kDim * 2>(a.w + unit * kC * kDim, kDim, kC, kPitch, stage->w);
   copy_tile<kDim * 2>(a.q16 + at, shape.key_dim(), n, kPitch, stage->q);
   copy_tile<kDim * 2>(a.k16 + at, shape.key_dim(), n, kPitch, stage->k);

@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kDecodeThreads<kDim>)
   for (uint32_t i = 0; i < 2 * kPer; ++i) {
     state[i / kPer][i % kPer] = from[i / kPer * (kDim / 4) + i % kPer * 8 + lane];
   }
-  const uint32_t key = head % p.shape.n_k_heads * kDim, key_dim = p.shape.key_dim();
+  const uint32_t key = p.shape.key_of(head) * kDim, key_dim = p.shape.key_dim();
   const bool has_key = thread < kDim, has_value = thread >= kThreads - kDim;
   const uint32_t v = thread - (kThreads - kDim), value = 2 * key_dim + head * kDim + v;
   DecodeChannel cq, ck, cv;
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kDecodeThreads<kDim>)
         fmaf(f, b.x, decay * m.x), fmaf(f, b.y, decay * m.y), fmaf(f, b.z, decay * m.z),
         fmaf(f, b.w, decay * m.w)};
   }
-  if (has_key && head < p.shape.n_k_heads) {
+  if (has_key && p.shape.leads(head)) {
     cq.store_tail(p.shape, new_tail, key + thread);
     ck.store_tail(p.shape, new_tail, key_dim + key + thread);
   }

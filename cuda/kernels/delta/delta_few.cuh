@@ -32,7 +32,7 @@ struct FewThread {
   __device__ __forceinline__ uint64_t at() const { return (uint64_t{head} * kDim + j) * kDim; }
   __device__ __forceinline__ void start(const DeltaNetParams& p, const BatchSequence& s) {
     head = blockIdx.x, thread = threadIdx.x, lane = thread % 8, j = thread / 8 * 2;
-    key_dim = p.shape.key_dim(), key = head % p.shape.n_k_heads * kDim + thread;
+    key_dim = p.shape.key_dim(), key = p.shape.key_of(head) * kDim + thread;
     has_key = thread < kDim, has_value = thread >= kThreads - kDim;
     v = thread - (kThreads - kDim), value = 2 * key_dim + head * kDim + v;
     const auto* from = reinterpret_cast<const float4*>(
@@ -56,7 +56,7 @@ struct FewThread {
   }
   __device__ __forceinline__ void keep(const DeltaNetParams& p, const FewValues& x, float* qkv,
                                        float* alpha, float* beta) const {
-    if (has_key && head < p.shape.n_k_heads) qkv[key] = x.q, qkv[key_dim + key] = x.k;
+    if (has_key && p.shape.leads(head)) qkv[key] = x.q, qkv[key_dim + key] = x.k;
     if (has_value) qkv[value] = x.v;
     if (thread == 0) alpha[head] = x.alpha, beta[head] = x.beta;
   }
@@ -69,7 +69,7 @@ struct FewThread {
       to[i / kPer * (kDim / 4) + i % kPer * 8 + lane] = state[i / kPer][i % kPer];
     }
     auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);
-    if (has_key && head < p.shape.n_k_heads) {
+    if (has_key && p.shape.leads(head)) {
       cq.store_tail(p.shape, tail, key);
       ck.store_tail(p.shape, tail, key_dim + key);
     }

@@ -153,7 +153,7 @@ __device__ __forceinline__ void load_stage(const DeltaArgs& a, const BatchSequen
                                            RowsStage<kDim>* stage) {
   const DeltaNetShape& shape = a.p.shape;
   const uint32_t n = min(static_cast<uint32_t>(kTokens), s.n_rows - t0);
-  const uint32_t key = head % shape.n_k_heads;
+  const uint32_t key = shape.key_of(head);
   const uint64_t row0 = uint64_t{s.first_row} + t0;
   const float* rows = a.qkv + row0 * shape.conv_dim();
   constexpr uint32_t kPieces = kDim / 4, kValuePieces = kStateRows / 4;

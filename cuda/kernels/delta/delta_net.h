@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Gated delta net (arXiv 2412.06464): causal depthwise convolution with SiLU, L2 norms of q and k,
 // the gated delta rule, gated output norm.
-//   per v-head h, key head m = h % n_k_heads, S in R^{dk x dv}:
+//   per v-head h, its key head m, S in R^{dk x dv}:
 //   S *= exp(g); d = beta * (v - S^T k); S += k d^T; o = S^T q; out = rms(o, norm) * silu(z)
 // State per session: for each recurrent layer S per v-head [dv][dk] (row = value channel,
 // contiguous over key channel) at state_offset, and the conv tail [conv_kernel - 1][conv_dim]
@@ -29,6 +29,14 @@ struct DeltaNetShape {
   uint32_t n_k_heads = 0, n_v_heads = 0;
   uint32_t head_dim = 0;     // 32, 64 or 128
   uint32_t conv_kernel = 0;  // 2 to 4
+  bool grouped = false;      // value heads of one key head follow each other; else key heads recur
+  __host__ __device__ uint32_t key_of(uint32_t head) const {
+    return grouped ? head / (n_v_heads / n_k_heads) : head % n_k_heads;
+  }
+  /// Of the value heads with one key head, the first.
+  __host__ __device__ bool leads(uint32_t head) const {
+    return grouped ? head % (n_v_heads / n_k_heads) == 0 : head < n_k_heads;
+  }
   __host__ __device__ uint32_t key_dim() const { return n_k_heads * head_dim; }
   __host__ __device__ uint32_t value_dim() const { return n_v_heads * head_dim; }
   __host__ __device__ uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kScanThreads)
   const BatchSequence s = p.alone ? p.sequence : p.batch.table.sequences[blockIdx.z];
   const uint32_t n = s.n_pending;
   if (n == 0) return;
-  const uint32_t head = blockIdx.x, j0 = blockIdx.y * kStateRows, key = head % p.shape.n_k_heads;
+  const uint32_t head = blockIdx.x, j0 = blockIdx.y * kStateRows, key = p.shape.key_of(head);
   const uint32_t lane = threadIdx.x % 8, j = threadIdx.x / 8 * 4, warp_lane = threadIdx.x % 32;
   const bool keys = threadIdx.x < 32;
   const uint64_t at = (uint64_t{head} * kDim + j0 + j) * kDim;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kScanThreads)
   state.store(reinterpret_cast<float*>(s.state_out + p.state_offset) + at);
   auto* tail = reinterpret_cast<float*>(s.state_out + p.conv_offset);
   if (!keys) value.store_tail(source, tail);
-  if (keys && blockIdx.y == 0 && head < p.shape.n_k_heads) {
+  if (keys && blockIdx.y == 0 && p.shape.leads(head)) {
     query.store_tail(source, tail);
     other.store_tail(source, tail);
   }

@@ -195,10 +195,11 @@ class AdapterReader {
     for (const GgufTensor& t : base_.file->tensors()) {
       if (t.part_of != name) continue;
       if (t.gathered != nullptr) {
-        return Status::error(Code::kUnsupported,
-                             "the adapter changes %s, rows of which are of several weights by turns; "
-                             "adapters of such a matrix are not supported",
-                             shown(name).c_str());
+        return Status::error(
+            Code::kUnsupported,
+            "the adapter changes %s, rows of which are of several weights by turns; "
+            "adapters of such a matrix are not supported",
+            shown(name).c_str());
       }
       SHARPI_TRY_ASSIGN(const TensorRef* const w, find_weight(t.name));
       out.push_back(w);

@@ -140,6 +140,16 @@ TEST(AdapterFileTest, MatricesOfSeveralWeightsAreTakenApart) {
   expect_refused(one, Code::kMismatch, {"another base", "{64, 192}"}, recipe);
 }
 
+/// But not where rows of the weights take turns in it.
+TEST(AdapterFileTest, MatricesOfWeightsByTurnsAreRefused) {
+  const test::ModelRecipe recipe = test::tiny_qwen3next();
+  for (const char* name : {"blk.0.ssm_in.weight", "blk.1.ssm_ba.weight"}) {
+    AdapterWriter w("qwen3next", 8.0f);
+    w.pair(name, recipe.n_embd, name[4] == '0' ? 192 : 8, 4, 1);
+    expect_refused(w, Code::kUnsupported, {name, "several weights by turns"}, recipe);
+  }
+}
+
 TEST(AdapterFileTest, RefusesWhatIsNoLora) {
   AdapterWriter model = adapter_of(kQ, 64, 128);
   model.type("model");

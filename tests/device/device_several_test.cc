@@ -164,6 +164,23 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Several, ::testing::ValuesIn(several_recipes()),
                            return name;
                          });
 
+/// Experts of the host come into slots of each device, which asks for them in recorded steps.
+TEST(SeveralDevices, ExpertsComeIntoSlotsOfEach) {
+  const RoomMachine machine(three_cards());
+  const MadeModel file(with_layers(test::tiny_qwen3moe(), 4));
+  const Edit exact = [](auto* p, auto*) { p->arithmetic = SHARPI_ARITHMETIC_EXACT; };
+  const auto prompt = file.tokens(60);
+  const auto want = talk(machine.ladders().load(file.path(), {}, exact), prompt);
+  const Loaded l = machine.ladders().load(file.path(), {{1, 2}, {3, 2}}, [&](auto* p, auto* s) {
+    exact(p, s);
+    p->n_gpu_experts = 0;
+    p->n_expert_slots = 6;
+  });
+  ASSERT_TRUE(l.model);
+  const auto got = talk(l, prompt);
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_LE(distance(got[i], want[i]), kNear) << i;
+}
+
 /// Random sequences of calls, on one device and over two.
 TEST(SeveralDevices, RandomSequencesStayTheSame) {
   const RoomMachine machine(three_cards());

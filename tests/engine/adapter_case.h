@@ -36,13 +36,14 @@ inline void choose(const Chat& chat, const std::vector<sharpi_adapter_use>& uses
       << text_of(e);
 }
 
-/// The weights of a model that adapters may change, each once.
+/// The weights of a model that adapters may change, each once: not those whose rows a file has in
+/// turns with others'.
 inline std::vector<const TensorRef*> adaptable(const ModelSpec& spec) {
   std::vector<const TensorRef*> out;
   for (const LayerSpec& l : spec.layers) {
     for (const TensorRef* w : l.mixer_products()) {
       const bool unread = l.kv_source() >= 0 && (w == &l.attention.k || w == &l.attention.v);
-      if (*w && !unread) out.push_back(w);
+      if (*w && !unread && w->tensor->gathered == nullptr) out.push_back(w);
     }
     const FfnSpec& f = l.ffn;
     for (const TensorRef* w : {&f.shared_gate, &f.shared_up, &f.shared_down})

@@ -119,7 +119,7 @@ TEST_F(Dtype, ExplicitIsOverEnvironmentIsOverAuto) {
 TEST_F(Dtype, AutoIsBf16ForHybridsAndF32ForTheOthers) {
   for (const test::ModelRecipe& recipe : test::tiny_recipes()) {
     const MadeModel file(recipe);
-    const bool hybrid = recipe.arch == "qwen35" || recipe.arch == "qwen35moe";
+    const bool hybrid = recipe.is_hybrid();
     const sharpi_kv_dtype want = hybrid ? SHARPI_KV_BF16 : SHARPI_KV_F32;
     expect(plan(file.path()), want, want, recipe.arch);
   }

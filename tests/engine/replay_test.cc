@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // replay_sequence.h with random numbers.
 // SHARPI_REPLAY_SEQUENCES says how many sequences (10000), SHARPI_REPLAY_SEED the first one's seed.
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "engine/pcg32.h"
 #include "replay_sequence.h"
@@ -15,14 +18,29 @@ uint64_t number(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(Replay, RandomSequencesOfCalls) {
-  std::vector<Ready> ready;
-  for (const Template& s : replay_templates()) ready.push_back(prepare_replay(s));
-  for (const Ready& r : ready) ASSERT_TRUE(r.loaded.model) << r.name;
-  const uint64_t n = number("SHARPI_REPLAY_SEQUENCES", 10000),
-                 first = number("SHARPI_REPLAY_SEED", 1);
+/// One case for each template; a seed belongs to one of them.
+class Replay : public ::testing::TestWithParam<size_t> {
+ protected:
+  static void SetUpTestSuite() { ran_ = failed_new_ = failed_meter_ = 0; }
+  static void TearDownTestSuite() {
+    if (ran_ != replay_templates().size()) return;  // some were left out
+    std::printf("%llu allocations failed of operator new, %llu of the meter\n",
+                static_cast<unsigned long long>(failed_new_),
+                static_cast<unsigned long long>(failed_meter_));
+    EXPECT_TRUE(count() < 1000 || (failed_new_ != 0 && failed_meter_ != 0))
+        << "no allocation failed";
+  }
+  static uint64_t count() { return number("SHARPI_REPLAY_SEQUENCES", 10000); }
+  static inline uint64_t ran_ = 0, failed_new_ = 0, failed_meter_ = 0;
+};
+
+TEST_P(Replay, RandomSequencesOfCalls) {
+  const std::vector<Template> all = replay_templates();
+  const Ready r = prepare_replay(all[GetParam()]);
+  ASSERT_TRUE(r.loaded.model) << r.name;
+  const uint64_t n = count(), first = number("SHARPI_REPLAY_SEED", 1);
   for (uint64_t seed = first; seed < first + n; ++seed) {
-    const Ready& r = ready[seed % ready.size()];
+    if (seed % all.size() != GetParam()) continue;
     SCOPED_TRACE(r.name + ", SHARPI_REPLAY_SEED=" + std::to_string(seed));
     Pcg32 random(seed);
     const Below below = [&](uint32_t of) { return static_cast<uint32_t>(random.uniform() * of); };
@@ -30,16 +48,19 @@ TEST(Replay, RandomSequencesOfCalls) {
     replay(r, below, [&] { return --left > 0; });
     ASSERT_FALSE(HasFailure());
   }
-  uint64_t n_new = 0, n_meter = 0;
-  for (const Ready& r : ready) {
-    n_new += r.n_failed_new, n_meter += r.n_failed_meter;
-    EXPECT_TRUE(!r.begin_long || r.n_shared > 0 || n < 1000) << r.name << " shared no rows";
-  }
-  std::printf("%llu sequences; %llu allocations failed of operator new, %llu of the meter\n",
-              static_cast<unsigned long long>(n), static_cast<unsigned long long>(n_new),
-              static_cast<unsigned long long>(n_meter));
-  EXPECT_TRUE(n < 1000 || (n_new != 0 && n_meter != 0)) << "no allocation failed";
+  ++ran_, failed_new_ += r.n_failed_new, failed_meter_ += r.n_failed_meter;
+  EXPECT_TRUE(!r.begin_long || r.n_shared > 0 || n < 1000) << r.name << " shared no rows";
 }
+
+std::string template_name(const ::testing::TestParamInfo<size_t>& info) {
+  std::string name = replay_templates()[info.param].name;
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Templates, Replay, ::testing::Range(size_t{0}, replay_templates().size()),
+                         template_name);
 
 }  // namespace
 }  // namespace sharpi::testing

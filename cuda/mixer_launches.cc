@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/mixer_launches.h"
 
+#include "cuda/delta_shape.h"
 #include "cuda/kernels/attention/attention.h"
 
 namespace sharpi::cuda {
@@ -90,7 +91,7 @@ DeltaNetParams MixerLaunches::delta_params(uint32_t layer) const {
   const DeltaNetSpec& d = m_.spec().layers[layer].delta;
   const StateLayout::Layer& at = *m_.state_layout.find(layer);
   DeltaNetParams t;
-  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
+  t.shape = delta_shape(d);
   t.state_offset = at.state_offset;
   t.conv_offset = at.conv_offset;
   t.conv1d = m_.floats(d.conv1d);

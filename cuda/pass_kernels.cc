@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "cuda/delta_shape.h"
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/kernels/delta/delta_net.h"
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/chain.h"
@@ -31,10 +31,8 @@ uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const Kern
     n = std::max(n,
                  moe_workspace_bytes(config, rows, spec.n_embd, w.d_expert, w.n_slabs, w.n_used));
   }
-  for (const DeltaNetSpec* d : w.deltas) {
-    const DeltaNetShape shape{d->n_k_heads, d->n_v_heads, d->head_dim, d->conv_kernel, d->grouped};
-    n = std::max(n, delta_net_workspace_bytes(shape, model.max_rows()));
-  }
+  for (const DeltaNetSpec* d : w.deltas)
+    n = std::max(n, delta_net_workspace_bytes(delta_shape(*d), model.max_rows()));
   return n;
 }
 

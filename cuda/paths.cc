@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/paths.h"
 
+#include "cuda/delta_shape.h"
 #include "cuda/kernels/attention/attention.h"
-#include "cuda/kernels/delta/delta_net.h"
 #include "cuda/kernels/paths.h"
 #include "cuda/step_binding.h"
 #include "tier/block_tensors.h"
@@ -28,8 +28,7 @@ void add_attention(const KernelConfig& c, const KvLayer& kv, KernelPaths* out) {
 }
 
 void add_delta(const KernelConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
-  const DeltaNetShape shape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
-  out->add("delta net", "recurrence", delta_net_path(c, shape));
+  out->add("delta net", "recurrence", delta_net_path(c, delta_shape(d)));
 }
 
 /// Whether one row's router and experts go in one launch.

@@ -6,7 +6,7 @@
 #include "cpu/adapter_products.h"
 #include "cpu/attention.h"
 #include "cpu/cpu_session.h"
-#include "cpu/delta_net.h"
+#include "cpu/delta_shape.h"
 #include "cpu/replay.h"
 
 namespace sharpi::cpu {
@@ -48,7 +48,7 @@ void add_delta(Widths* w, const DeltaNetSpec& d) {
   take(&w->mix, d.value_dim());
   take(&w->wide_in, d.value_dim());
   take(&w->heads_v, d.n_v_heads);
-  w->delta = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
+  w->delta = delta_shape(d);
 }
 
 void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "cpu/delta_shape.h"
+
 namespace sharpi::cpu {
 
 Status DeltaBlocks::run(const Op& op, const Pass& p) const {
@@ -41,7 +43,7 @@ void DeltaBlocks::project(const Pass& p, uint32_t layer) const {
 DeltaNetTask DeltaBlocks::delta_task(const CpuSession& session, uint32_t layer) const {
   const DeltaNetSpec& d = spec_.layers[layer].delta;
   DeltaNetTask t;
-  t.shape = DeltaNetShape{d.n_k_heads, d.n_v_heads, d.head_dim, d.conv_kernel, d.grouped};
+  t.shape = delta_shape(d);
   t.conv1d = f32_weights(d.conv1d);
   t.dt_bias = f32_weights(d.dt_bias);
   t.a = f32_weights(d.a);

@@ -30,9 +30,10 @@ std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placem
 }
 
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
-                                  const ModelShape& model, const WorkspaceLayout& layout,
-                                  uint32_t n_workspaces, const Device& device) {
-  std::vector<MemoryRow> rows = weight_plan_rows(make_weight_plan(device, spec, placement), device);
+                                  const ModelShape& model, const WeightPlan& weights,
+                                  const WorkspaceLayout& layout, uint32_t n_workspaces,
+                                  const Device& device) {
+  std::vector<MemoryRow> rows = weight_plan_rows(weights, device);
   for (const auto& more :
        {stream_rows(make_stream_plan(device.kernels(), spec, placement, model), device),
         table_rows(spec, placement, model, device), rope_rows(spec, device),
@@ -50,10 +51,10 @@ std::vector<MemoryRow> DeviceModel::plan_rows(const Device& device, const ModelS
                                               const SessionShape& session) {
   const WorkspaceLayout layout =
       make_workspace_layout(spec, placement, model, session, *device.pass_kernels(model));
+  const WeightPlan weights = make_weight_plan(device, spec, placement);
   std::vector<MemoryRow> rows =
-      model_rows(spec, placement, model, layout, model.max_concurrent, device);
-  for (const MemoryRow& r : load_rows(make_weight_plan(device, spec, placement), device))
-    rows.push_back(r);
+      model_rows(spec, placement, model, weights, layout, model.max_concurrent, device);
+  for (const MemoryRow& r : load_rows(weights, device)) rows.push_back(r);
   return rows;
 }
 
@@ -96,8 +97,8 @@ Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace(float* handover
 }
 
 std::vector<MemoryRow> DeviceModel::memory_rows() const {
-  return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->workspace_layout,
-                    n_workspaces_, *m_->device);
+  return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->weights->plan(),
+                    m_->workspace_layout, n_workspaces_, *m_->device);
 }
 
 std::string DeviceModel::paths() const {

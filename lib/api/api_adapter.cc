@@ -47,12 +47,7 @@ Status read_uses(const sharpi_adapter_use* in, uint32_t size, uint32_t n,
     const char* at = reinterpret_cast<const char*>(in) + size_t{i} * size;
     sharpi_adapter_use use;
     std::memcpy(&use, at, sizeof use);
-    for (size_t b = sizeof use; b < size; ++b) {
-      if (at[b] == 0) continue;
-      return Status::error(Code::kUnsupported,
-                           "uses[%u] has bytes set behind the %zu bytes that this library knows", i,
-                           sizeof use);
-    }
+    SHARPI_TRY(api::check_row_tail(at, sizeof use, size, "uses", i));
     if (use.adapter == nullptr)
       return Status::error(Code::kInvalidArgument, "uses[%u].adapter is null", i);
     if (use.reserved != 0) {

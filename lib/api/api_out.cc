@@ -2,6 +2,7 @@
 #include "api/api_out.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace sharpi::api {
 Status too_small(uint64_t cap, uint64_t needed, const char* unit) {
@@ -34,6 +35,17 @@ Status check_row_size(uint32_t row_size, size_t known, const char* name) {
                        "row_size %u is no sizeof(%s): that is %zu or, from a newer header, a "
                        "larger multiple of 8 up to %u",
                        row_size, name, known, kMaxStructBytes);
+}
+
+Status check_row_tail(const void* row, size_t known, uint32_t row_size, const char* list,
+                      uint32_t i) {
+  const auto* bytes = static_cast<const std::byte*>(row);
+  const bool more =
+      std::any_of(bytes + known, bytes + row_size, [](std::byte b) { return b != std::byte{0}; });
+  if (!more) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "%s[%u] has bytes set behind the %zu bytes that this library knows", list, i,
+                       known);
 }
 
 Status copy_rows(std::span<const MemoryRow> rows, sharpi_memory_row* out, uint32_t row_size,

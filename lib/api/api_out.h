@@ -23,6 +23,10 @@ Status check_out(const void* out, uint64_t cap, const void* out_n);
 
 /// kInvalidArgument unless row_size is `known`, or larger as newer headers may have it.
 Status check_row_size(uint32_t row_size, size_t known, const char* name);
+/// kUnsupported naming element i of the caller's `list` if it has a byte set behind the first
+/// `known` ones: a newer header may say there what this library would not do.
+Status check_row_tail(const void* row, size_t known, uint32_t row_size, const char* list,
+                      uint32_t i);
 
 Status copy_text(std::string_view text, char* out, size_t cap, size_t* out_len);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Sessions: creation, reading tokens, sampling.
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -92,15 +91,8 @@ class BatchRows {
     return *reinterpret_cast<Row*>(bytes_ + size_t{i} * row_size_);
   }
   uint32_t size() const { return n_; }
-  /// A newer caller's row may say what this library would not do.
   Status check(uint32_t i) const {
-    const std::byte* row = bytes_ + size_t{i} * row_size_;
-    const bool more = std::any_of(row + sizeof(Row), row + row_size_,
-                                  [](std::byte b) { return b != std::byte{0}; });
-    if (!more) return Status::ok();
-    return Status::error(Code::kUnsupported,
-                         "%s[%u] has bytes set behind the %zu bytes that this library knows", list_,
-                         i, sizeof(Row));
+    return api::check_row_tail(&(*this)[i], sizeof(Row), row_size_, list_, i);
   }
   Status read_params(uint32_t i, sharpi_sample_params* out) const {
     SHARPI_TRY(api::read_params((*this)[i].params, out));

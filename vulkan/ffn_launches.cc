@@ -91,4 +91,38 @@ Status PassLaunches::experts(bool slots) const {
   return run(Shader::expert_down, {static_cast<uint32_t>(f.down.tensor->type)}, out, e, n());
 }
 
+/// Of a recording: to pinned memory, where the host finds them when the part has ended.
+Status PassLaunches::send_rows() const {
+  const device::ExpertHandover& h = ws_.experts;
+  const Args args = Args()
+                        .at(buf(Buf::kX))
+                        .at(pinned(h.at<float>(h.layout.x)))
+                        .at(ws_.get<int32_t>(Buf::kMoeIds))
+                        .at(buf(Buf::kMoeWeight))
+                        .at(pinned(h.layer_ids(l_.layer)))
+                        .at(pinned(h.layer_weights(l_.layer)))
+                        .at(m_.uses_slots(n()) ? m_.experts->table(l_.layer) : nullptr)
+                        .at(&ws_.get<device::HandoverState>(Buf::kHandover)->waits)
+                        .u(s_.n_embd)
+                        .u(layer().ffn.n_used)
+                        .u(n());
+  SHARPI_TRY(run(Shader::send_rows, {}, args, n()));
+  return queue_.end_with_question();
+}
+
+/// The host's sum. Of a recording only where send_rows() found an expert without a slot.
+Status PassLaunches::answers() const {
+  const device::ExpertHandover& h = ws_.experts;
+  if (p_.recorded) SHARPI_TRY(queue_.begin_with_answer());
+  const uint32_t all = n() * s_.n_embd;
+  const Args args = Args()
+                        .at(pinned(h.at<float>(h.layout.y)))
+                        .at(buf(l_.to))
+                        .at(p_.recorded ? &ws_.get<device::HandoverState>(Buf::kHandover)->waits
+                                        : nullptr)
+                        .u(all)
+                        .u(l_.add ? 1 : 0);
+  return run(Shader::answers, {}, args, groups_of(all));
+}
+
 }  // namespace sharpi::vulkan

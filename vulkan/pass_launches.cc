@@ -40,13 +40,15 @@ Status PassLaunches::make() const {
       return experts(false);
     case LaunchKind::kSlotExperts:
       return experts(true);
+    case LaunchKind::kSendRows:
+      return send_rows();
+    case LaunchKind::kAnswers:
+      return answers();
     case LaunchKind::kHeadRows:
     case LaunchKind::kHiddenRows:
     case LaunchKind::kLogits:
       return ends();
     case LaunchKind::kMoeStep:
-    case LaunchKind::kSendRows:
-    case LaunchKind::kAnswers:
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kLayerEnd:

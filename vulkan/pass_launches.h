@@ -54,6 +54,7 @@ class PassLaunches {
   const float* floats(const TensorRef* w) const { return w == nullptr ? nullptr : m_.floats(*w); }
   const LayerSpec& layer() const { return s_.layers[l_.layer]; }
   uint64_t pages() const { return device_.driver().pages().table(); }
+  uint64_t pinned(const void* p) const { return device_.driver().address_of_pinned(p); }
   Status run(Shader shader, std::vector<uint32_t> constants, const Args& args, uint64_t items,
              uint32_t layers = 1) const {
     return queue_.dispatch({shader, std::move(constants), args, items, layers, 0});
@@ -88,6 +89,8 @@ class PassLaunches {
   Status route() const;
   Status shared_gate() const;
   Status experts(bool slots) const;
+  Status send_rows() const;
+  Status answers() const;
   ExpertMatrix matrix_of(const TensorRef& w, bool slots, uint64_t at) const;
 
   const Device& device_;

@@ -75,7 +75,7 @@ Queue::~Queue() {
 }
 
 Result<VkCommandBuffer> Queue::open() const {
-  if (recording_ != nullptr) return recording_->commands;
+  if (recording_ != nullptr) return recording_->parts.back().commands;
   if (open_ != VK_NULL_HANDLE) return open_;
   for (size_t i = 0; i < used_.size() && free_.empty(); ++i) {
     SHARPI_TRY_ASSIGN(const bool done, timeline_->reached(used_[i].value, "asking for work"));
@@ -276,27 +276,79 @@ Status Queue::begin_recording() const {
   const Guard guard(mutex_);
   SHARPI_TRY(flush());
   SHARPI_TRY_ASSIGN(const VkCommandPool pool, make_pool(driver_));
-  auto made = std::make_unique<Recording>(driver_, pool);
-  SHARPI_TRY_ASSIGN(made->commands, make_commands(driver_, pool));
-  SHARPI_TRY(begin(driver_, made->commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
-  recording_ = std::move(made);
+  recording_ = std::make_unique<Recording>(driver_, pool);
+  const Status begun = begin_part();
+  if (!begun.is_ok()) recording_.reset();
+  return begun;
+}
+
+Status Queue::begin_part() const {
+  SHARPI_TRY_ASSIGN(const VkCommandBuffer commands, make_commands(driver_, recording_->pool_));
+  SHARPI_TRY(begin(driver_, commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
+  recording_->parts.push_back({commands});
+  return Status::ok();
+}
+
+Status Queue::end_part() const {
+  const VkCommandBuffer commands = recording_->parts.back().commands;
+  barrier(driver_.f(), commands, true);
+  return driver_.check(driver_.f().vkEndCommandBuffer(commands), "vkEndCommandBuffer");
+}
+
+Status Queue::end_with_question() const {
+  const Guard guard(mutex_);
+  SHARPI_TRY(end_part());
+  recording_->parts.back().asks = true;
+  return begin_part();
+}
+
+Status Queue::begin_with_answer() const {
+  const Guard guard(mutex_);
+  SHARPI_TRY(end_part());
+  SHARPI_TRY(begin_part());
+  recording_->parts.back().answered = true;
   return Status::ok();
 }
 
 Result<std::unique_ptr<device::Recording>> Queue::end_recording(const Status& given) const {
   const Guard guard(mutex_);
+  const Status ended = given.is_ok() ? end_part() : given;
   std::unique_ptr<Recording> made = std::move(recording_);
   n_open_ = 0;
-  SHARPI_TRY(given);
-  barrier(driver_.f(), made->commands, true);
-  SHARPI_TRY(driver_.check(driver_.f().vkEndCommandBuffer(made->commands), "vkEndCommandBuffer"));
+  SHARPI_TRY(ended);
   return std::unique_ptr<device::Recording>(std::move(made));
 }
 
 Status Queue::replay(const device::Recording& recording) const {
   const Guard guard(mutex_);
   SHARPI_TRY(flush());
-  return submit(static_cast<const Recording&>(recording).commands);
+  running_ = &static_cast<const Recording&>(recording);
+  next_part_ = 0;
+  return run_parts();
+}
+
+/// The next part, and those behind it that need no answer.
+Status Queue::run_parts() const {
+  const std::vector<Recording::Part>& parts = running_->parts;
+  do {
+    const Recording::Part& part = parts[next_part_++];
+    SHARPI_TRY(submit(part.commands));
+    if (part.asks) asked_ = value_;
+  } while (next_part_ < parts.size() && !parts[next_part_].answered);
+  if (next_part_ == parts.size()) running_ = nullptr;
+  return Status::ok();
+}
+
+Result<bool> Queue::has_asked(const char* what) const {
+  const Guard guard(mutex_);
+  return timeline_->reached(asked_, what);
+}
+
+Status Queue::go_on() const {
+  const Guard guard(mutex_);
+  if (running_ == nullptr)
+    return Status::error(Code::kInternal, "no part of a recording waits for the host");
+  return run_parts();
 }
 
 }  // namespace sharpi::vulkan

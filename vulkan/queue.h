@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The Vulkan tier's queue, event and recording (device/device.h). A queue writes what it is given
 // into a command buffer, which goes to the device when it is full, when somebody waits or asks, or
-// when an event is recorded. Everything waits for what is in front of it. A recording is a command
-// buffer that is submitted again as it is.
+// when an event is recorded. Everything waits for what is in front of it. A recording is command
+// buffers that are submitted again as they are: several where it asks the host in between, because
+// writes of a device are seen by the host, and the host's by a device, from submission to
+// submission only.
 // Thread rule: a queue may be given work by several threads; each call is one piece of it.
 #pragma once
 
@@ -60,13 +62,19 @@ class Event final : public device::Event {
 
 class Recording final : public device::Recording {
  public:
+  /// `asks`: its end is what has_asked() hears of. `answered`: it begins by go_on().
+  struct Part {
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    bool asks = false, answered = false;
+  };
   Recording(const Driver& driver, VkCommandPool pool) : driver_(driver), pool_(pool) {}
   ~Recording() override;
-  VkCommandBuffer commands = VK_NULL_HANDLE;
+  std::vector<Part> parts;
 
  private:
   const Driver& driver_;
   VkCommandPool pool_;
+  friend class Queue;
 };
 
 class Queue final : public device::Queue {
@@ -92,6 +100,13 @@ class Queue final : public device::Queue {
   Status begin_recording() const override;
   Result<std::unique_ptr<device::Recording>> end_recording(const Status& given) const override;
   Status replay(const device::Recording& recording) const override;
+  bool runs_in_parts() const override { return true; }
+  Result<bool> has_asked(const char* what) const override;
+  Status go_on() const override;
+  /// While a recording is made: what was given so far asks the host; what is given from now on
+  /// reads its answer.
+  Status end_with_question() const;
+  Status begin_with_answer() const;
 
  private:
   explicit Queue(const Driver& driver) : driver_(driver) {}
@@ -104,6 +119,9 @@ class Queue final : public device::Queue {
   Result<VkCommandBuffer> open() const;
   Status flush() const;
   Status submit(VkCommandBuffer commands) const;
+  Status begin_part() const;
+  Status end_part() const;
+  Status run_parts() const;
   bool place(const Side& side, Place* out) const;
   Status copy_sides(Side to, Side from, uint64_t bytes, const char* what) const;
   Status copy_unpinned(uint64_t device, void* host, uint64_t bytes, bool to_host,
@@ -124,6 +142,9 @@ class Queue final : public device::Queue {
   mutable std::vector<Mark> waits_;  // of the next submission
   mutable uint64_t value_ = 0;       // of the last one
   mutable std::unique_ptr<Recording> recording_;
+  mutable const Recording* running_ = nullptr;  // the last that was replayed, while parts are left
+  mutable size_t next_part_ = 0;
+  mutable uint64_t asked_ = 0;  // where the last question of it is
 };
 
 }  // namespace sharpi::vulkan

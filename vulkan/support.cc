@@ -48,16 +48,10 @@ Status check_ffn(uint32_t i, const LayerSpec& l) {
 
 }  // namespace
 
-Status check_support(const std::string& device, const ModelSpec& spec, const Placement& placement) {
+Status check_support(const ModelSpec& spec, const Placement& placement) {
   for (uint32_t i = 0; i < spec.n_layers(); ++i) {
     if (placement.mixer[i] == DeviceIndex::kHere) SHARPI_TRY(check_mixer(i, spec.layers[i]));
     if (placement.ffn[i] == DeviceIndex::kHere) SHARPI_TRY(check_ffn(i, spec.layers[i]));
-    if (placement.parts_experts(spec, i)) {
-      return Status::error(Code::kUnsupported,
-                           "layer %u: %s cannot have its routed experts elsewhere; the Vulkan tier "
-                           "does not hand rows to the host in the midst of a step",
-                           i, device.c_str());
-    }
   }
   return Status::ok();
 }

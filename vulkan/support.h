@@ -2,14 +2,12 @@
 // What the kernels cannot do, by name. Thread rule: pure functions.
 #pragma once
 
-#include <string>
-
 #include "plan/block_placement.h"
 #include "plan/devices.h"
 
 namespace sharpi::vulkan {
 
 /// kUnsupported names the layer and what is wrong with it.
-Status check_support(const std::string& device, const ModelSpec& spec, const Placement& placement);
+Status check_support(const ModelSpec& spec, const Placement& placement);
 
 }  // namespace sharpi::vulkan

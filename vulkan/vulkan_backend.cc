@@ -24,7 +24,7 @@ class VulkanBackend final : public device::DeviceBackend {
   Status check_model(const ModelSpec& spec, const Placement& placement) const override {
     SHARPI_TRY(device_->usable());  // else its memory would be 0, and no reason be given
     SHARPI_TRY(DeviceBackend::check_model(spec, placement));
-    return check_support(device_->physical().name, spec, placement);
+    return check_support(spec, placement);
   }
   Status check_beside(const ModelSpec&,
                       const std::vector<const TierSizer*>& others) const override {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "device/backend.h"
 
+#include <algorithm>
+
 #include "device/check_parts.h"
 #include "device/expert_slots.h"
 #include "device/model.h"
@@ -42,6 +44,14 @@ Status DeviceBackend::check_beside(const ModelSpec& spec,
 
 uint64_t DeviceBackend::expert_slot_bytes(const ModelSpec& spec, const Placement&) const {
   return make_slot_layout(spec).bytes;
+}
+
+/// They lie in one block, behind an empty one.
+uint32_t DeviceBackend::most_expert_slots(const ModelSpec& spec) const {
+  const uint64_t bytes = make_slot_layout(spec).bytes;
+  if (bytes == 0 || device_->largest_block() == UINT64_MAX) return UINT32_MAX;
+  const uint64_t blocks = std::max<uint64_t>(1, device_->largest_block() / bytes);
+  return static_cast<uint32_t>(std::min<uint64_t>(UINT32_MAX, blocks - 1));
 }
 
 std::vector<MemoryRow> DeviceBackend::model_rows(const ModelSpec& spec, const Placement& placement,

@@ -25,6 +25,7 @@ class DeviceBackend : public Backend, public TierSizer {
   Status check_beside(const ModelSpec& spec,
                       const std::vector<const TierSizer*>& others) const override;
   uint64_t expert_slot_bytes(const ModelSpec& spec, const Placement& placement) const final;
+  uint32_t most_expert_slots(const ModelSpec& spec) const final;
   std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
                                     const ModelShape& model,
                                     const SessionShape& session) const final;

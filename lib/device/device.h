@@ -75,6 +75,14 @@ class Queue {
   /// its failure is the answer then.
   virtual Result<std::unique_ptr<Recording>> end_recording(const Status& given) const = 0;
   virtual Status replay(const Recording& recording) const = 0;
+
+  /// Recordings that ask the host in their midst (expert_line.h) run in parts where the device
+  /// cannot look at the host's memory while it works: the host hears that a part has ended, which
+  /// asks for something, and begins the next. Elsewhere the kernels see to both.
+  virtual bool runs_in_parts() const { return false; }
+  /// Of the last replay, without waiting: false = its part has not ended yet.
+  virtual Result<bool> has_asked(const char*) const { return false; }
+  virtual Status go_on() const { return Status::ok(); }
 };
 
 /// Addresses of which a prefix gets memory, granule by granule.

@@ -59,13 +59,27 @@ void GraphLine::publish(uint32_t number) {
       .store(number, std::memory_order_release);
 }
 
-bool GraphLine::wait_for(uint32_t number) {
+/// Whether request `number` is here.
+Result<bool> GraphLine::has_come(uint32_t number) const {
+  if (stream_.runs_in_parts()) return stream_.has_asked("a decode step");
   const std::atomic_ref<uint32_t> sent(*handover_.at<uint32_t>(handover_.layout.sent));
-  const auto arrived = [&] {
-    return static_cast<int32_t>(sent.load(std::memory_order_acquire) - number) >= 0;
-  };
+  return static_cast<int32_t>(sent.load(std::memory_order_acquire) - number) >= 0;
+}
+
+/// The device need not wait for the host any longer. False: status_ says what is wrong.
+bool GraphLine::go_on() {
+  publish(number_);
+  const Status begun = stream_.go_on();
+  if (!begun.is_ok()) status_ = begun;
+  return begun.is_ok();
+}
+
+bool GraphLine::wait_for(uint32_t number) {
   auto asked = std::chrono::steady_clock::now();
-  for (uint32_t n = 1; !arrived(); ++n) {
+  for (uint32_t n = 1;; ++n) {
+    const Result<bool> come = has_come(number);
+    if (!come.is_ok()) status_ = come.status();
+    if (!come.is_ok() || come.value()) return come.is_ok();
     if (!slots_.copy_piece()) cpu_relax();
     if (n % kPollsPerClock != 0) continue;
     if (std::chrono::steady_clock::now() - asked < kPatience) continue;
@@ -73,14 +87,14 @@ bool GraphLine::wait_for(uint32_t number) {
     const DeviceScope scope(device_);
     const Result<bool> ended = stream_.has_ended("a decode step");
     if (ended.is_ok() && !ended.value()) continue;
-    if (arrived()) break;
+    const Result<bool> after_all = has_come(number);
+    if (after_all.is_ok() && after_all.value()) return true;
     status_ = ended.is_ok() ? Status::ok() : ended.status();
     if (status_.is_ok()) {
       status_ = Status::error(Code::kInternal, "a decode step ended before request %u", number);
     }
     return false;
   }
-  return true;
 }
 
 const ExpertRequest* GraphLine::next() {
@@ -92,6 +106,7 @@ const ExpertRequest* GraphLine::next() {
     const uint32_t n = n_rows_ * spec_.layers[layer].ffn.n_used;
     int32_t* ids = handover_.layer_ids(layer);
     if (use_slots_ && !leave_out_resident(slots_, layer, ids, n)) {
+      if (stream_.runs_in_parts() && !go_on()) return nullptr;  // kernels know it themselves
       slots_.note(layer, ids, n, true);
       continue;
     }
@@ -109,8 +124,7 @@ const ExpertRequest* GraphLine::next() {
 }
 
 void GraphLine::answer() {
-  publish(number_);  // first: the device waits
-  unanswered_ = false;
+  unanswered_ = !go_on();  // first: the device waits
   const uint32_t n = n_rows_ * spec_.layers[request_.layer].ffn.n_used;
   slots_.note(request_.layer, request_.ids, n, use_slots_);
 }

@@ -31,7 +31,8 @@ struct ExpertHandover {
 /// The requests of a graph that runs: an object made before the graph's launch and served after it.
 /// While it waits for the next request, it copies coming experts to staging. Unless the device is
 /// lost it makes no call of the device's driver: who holds the driver's locks may be waiting for
-/// this very graph.
+/// this very graph. Where a recording runs in parts (Queue::runs_in_parts()), nothing waits for the
+/// host while the device works, and the line asks the queue instead of the memory.
 class GraphLine final : public ExpertLine {
  public:
   /// The graph runs `segment` on n_rows rows on `stream`.
@@ -49,8 +50,10 @@ class GraphLine final : public ExpertLine {
   bool asks(const Block& b) const {
     return b.kind == BlockKind::kFfn && handover_.layout.place_of_layer[b.layer] >= 0;
   }
+  Result<bool> has_come(uint32_t number) const;
   bool wait_for(uint32_t number);
   void publish(uint32_t number);
+  bool go_on();
   const Device& device_;
   ExpertHandover& handover_;
   ExpertSlots& slots_;

@@ -36,6 +36,10 @@ struct Placement {
   /// With a slot for each of them, further ones would stay empty.
   uint64_t n_parted_experts(const ModelSpec& spec) const;
   uint64_t n_parted_experts(const ModelSpec& spec, DeviceIndex device) const;
+  /// Slots of one device.
+  uint32_t slots_on(DeviceIndex device) const {
+    return slots_of.empty() ? n_expert_slots : slots_of[index_of(device)];
+  }
   /// This placement as the tier of one device gets it, which thereby needs to know no index: the
   /// device and kHere change numbers, slots are only its own, and routed experts that the host
   /// computes for other devices are not seen. The host gets the placement as it is.

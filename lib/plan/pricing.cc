@@ -32,6 +32,19 @@ const MemoryRow* short_row(const Plan& plan, DeviceIndex device, uint64_t short_
   return found[0] != nullptr ? found[0] : found[1];
 }
 
+/// Slots of a device lie in one block, and drivers bound those.
+Status check_slots(const Plan& plan, const MemoryLimit& limit) {
+  const uint32_t n = is_host(limit.index) ? 0 : plan.placement.slots_on(limit.index);
+  const uint32_t most = n == 0 || limit.sizer == nullptr
+                            ? UINT32_MAX
+                            : limit.sizer->most_expert_slots(*plan.spec);
+  if (n <= most) return Status::ok();
+  return Status::error(Code::kDoesNotFit,
+                       "%u expert slots are too many%s: the device gives a block of memory for at "
+                       "most %u of them",
+                       n, limit.where.c_str(), most);
+}
+
 }  // namespace
 
 void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
@@ -76,6 +89,7 @@ MemoryLimit make_limit(const DeviceRequest& request) {
 }
 
 Status check_limit(const Plan& plan, const MemoryLimit& limit) {
+  SHARPI_TRY(check_slots(plan, limit));
   const uint64_t need = peak_bytes(plan, limit.index);
   if (need <= limit.bytes) return Status::ok();
   uint64_t bytes = 0;

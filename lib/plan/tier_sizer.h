@@ -38,6 +38,8 @@ class TierSizer {
   virtual bool only_if_named() const { return false; }
   /// Bytes of one expert slot under a placement, alike for all slots; 0 = this tier has none.
   virtual uint64_t expert_slot_bytes(const ModelSpec&, const Placement&) const { return 0; }
+  /// Slots that this tier can have at most, whatever is free.
+  virtual uint32_t most_expert_slots(const ModelSpec&) const { return UINT32_MAX; }
   /// kUnsupported naming the layer and what this tier cannot do of the blocks placed on it.
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
   /// kUnsupported where this device cannot compute for sessions with adapters.

@@ -4,6 +4,7 @@
 // the CPU tier computes alone.
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "engine/session_blob.h"
 #include "vulkan/driver.h"
@@ -67,6 +68,7 @@ class VulkanWays : public ::testing::TestWithParam<test::ModelRecipe> {
     }
     return most;
   }
+  bool is_moe() const { return engine_.spec->layers.back().ffn.kind == FfnKind::kMoe; }
   int32_t n_layers() const { return static_cast<int32_t>(engine_.spec->n_layers()); }
   std::optional<MadeModel> file_;
   InnerEngine engine_;
@@ -87,6 +89,64 @@ TEST_P(VulkanWays, SplitsAndStreamsAreNearTheCpu) {
       }
     }
   }
+}
+
+void few_slots(sharpi_plan_params* p, sharpi_session_params*) {
+  p->n_gpu_experts = 0;
+  p->n_expert_slots = 6;
+}
+void no_slots(sharpi_plan_params* p, sharpi_session_params*) {
+  p->n_gpu_experts = p->n_expert_slots = 0;
+}
+
+/// Experts on the host, asked for in recorded steps; and those that come into slots by and by.
+TEST_P(VulkanWays, ExpertsOfTheHostAndInSlotsAreNearTheCpu) {
+  if (!is_moe()) GTEST_SKIP() << "no experts";
+  const auto want = talk(open(0), 24);
+  const auto apart_from_host = open(n_layers(), &no_slots);
+  ASSERT_TRUE(apart_from_host);
+  EXPECT_LE(apart(talk(apart_from_host, 24), want), kNear);
+  const auto model = open(n_layers(), &few_slots);
+  ASSERT_TRUE(model);
+  EXPECT_LE(apart(talk(model, 24), want), kNear);
+  const sharpi_expert_stats stats = model->expert_stats();
+  EXPECT_EQ(stats.n_slots, 6u);
+  EXPECT_GT(stats.n_hits, 0u);
+  EXPECT_GT(stats.n_promotions, 0u);
+}
+
+/// With a slot for each expert, steps go on without an answer of the host.
+TEST_P(VulkanWays, ExpertsThatAllHaveSlotsAreNearTheCpu) {
+  if (!is_moe()) GTEST_SKIP() << "no experts";
+  const auto want = talk(open(0), 6);
+  for (const uint32_t stream : {SHARPI_UNSET, 40u}) {
+    const auto model = open(n_layers(), [=](sharpi_plan_params* p, sharpi_session_params*) {
+      p->n_gpu_experts = 0;
+      p->n_expert_slots = -1;
+      p->stream_rows = stream;
+    });
+    ASSERT_TRUE(model);
+    EXPECT_EQ(model->plan().placement.n_expert_slots,
+              model->plan().placement.n_parted_experts(*engine_.spec));
+    EXPECT_LE(apart(talk(model, 6), want), kNear) << "streams from " << stream;
+    EXPECT_EQ(model->expert_stats().n_hits, model->expert_stats().n_uses);
+  }
+}
+
+/// Sessions take turns, each with steps that ask the host.
+TEST_P(VulkanWays, SessionsOfSeveralThreadsAskForExperts) {
+  if (!is_moe()) GTEST_SKIP() << "no experts";
+  const auto model = open(n_layers(), [](sharpi_plan_params* p, sharpi_session_params* s) {
+    few_slots(p, s);
+    p->max_concurrent = 2;
+  });
+  ASSERT_TRUE(model);
+  const auto want = talk(open(0), 8);
+  std::vector<Logits> got[2];
+  std::vector<std::thread> threads;
+  for (auto& one : got) threads.emplace_back([&] { one = talk(model, 8); });
+  for (std::thread& t : threads) t.join();
+  for (const auto& one : got) EXPECT_LE(apart(one, want), kNear);
 }
 
 TEST_P(VulkanWays, ForksAndSavedSessionsGoOnAlike) {
@@ -256,16 +316,19 @@ TEST_P(VulkanWays, WhatIsTakenIsWhatThePlanSays) {
   const auto device = vulkan_device(&why);
   ASSERT_TRUE(device && device->open().is_ok());
   const uint64_t before = device->driver().allocated_bytes();
-  auto model = open(-1);
-  ASSERT_TRUE(model);
-  const uint64_t loaded = device->driver().allocated_bytes();
-  EXPECT_EQ(loaded - before, device_bytes(model->plan().rows, false));
-  auto s = session(model);
-  talk(s.get());
-  EXPECT_EQ(device->driver().allocated_bytes() - loaded, device_bytes(s->memory_rows(), true));
-  s.reset();
-  model.reset();
-  EXPECT_EQ(device->driver().allocated_bytes(), before);
+  for (const Edit& placed : {Edit{}, Edit{&few_slots}, Edit{&no_slots}}) {
+    if (placed && !is_moe()) continue;
+    auto model = placed ? open(n_layers(), placed) : open(-1);
+    ASSERT_TRUE(model);
+    const uint64_t loaded = device->driver().allocated_bytes();
+    EXPECT_EQ(loaded - before, device_bytes(model->plan().rows, false));
+    auto s = session(model);
+    talk(s.get());
+    EXPECT_EQ(device->driver().allocated_bytes() - loaded, device_bytes(s->memory_rows(), true));
+    s.reset();
+    model.reset();
+    EXPECT_EQ(device->driver().allocated_bytes(), before);
+  }
 }
 
 /// Devices give blocks of 2 to 4 GiB at most; weights of larger models lie in several.
@@ -281,6 +344,30 @@ TEST_P(VulkanWays, WeightsInSeveralBlocksAreTheSame) {
     if (r.purpose == SHARPI_ROW_WEIGHTS && r.kind == SHARPI_ROW_DEVICE) weights += r.held_bytes;
   EXPECT_GT(weights, uint64_t{128 << 10}) << "there is one block";
   EXPECT_EQ(talk(model), want);
+}
+
+/// Slots lie in one block: a plan takes as many as it has room for, and refuses more.
+TEST_P(VulkanWays, SlotsAreAsManyAsABlockHolds) {
+  if (!is_moe()) GTEST_SKIP() << "no experts";
+  auto engine = InnerEngine::open(file_->path(), &host_and_small_blocks);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  engine_ = engine.take();
+  const auto with_slots = [&](int32_t n) {
+    return load(n_layers(), [=](sharpi_plan_params* p, sharpi_session_params*) {
+      p->n_gpu_experts = 0;
+      p->n_expert_slots = n;
+    });
+  };
+  const auto automatic = with_slots(-1);
+  ASSERT_TRUE(automatic.is_ok()) << automatic.status().text();
+  const Plan& plan = automatic.value()->plan();
+  const uint64_t n = plan.placement.n_expert_slots, all = plan.placement.n_parted_experts(*engine_.spec);
+  EXPECT_EQ(n, std::min<uint64_t>(all, (128 << 10) / plan.expert_slot_bytes - 1));
+  if (n == all) return;
+  const auto refused = with_slots(static_cast<int32_t>(n + 1));
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.status().code(), Code::kDoesNotFit);
+  EXPECT_NE(refused.status().text().find("expert slots"), std::string::npos) << refused.status().text();
 }
 
 std::vector<test::ModelRecipe> vulkan_recipes() {

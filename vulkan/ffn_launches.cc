@@ -115,13 +115,13 @@ Status PassLaunches::answers() const {
   const device::ExpertHandover& h = ws_.experts;
   if (p_.recorded) SHARPI_TRY(queue_.begin_with_answer());
   const uint32_t all = n() * s_.n_embd;
-  const Args args = Args()
-                        .at(pinned(h.at<float>(h.layout.y)))
-                        .at(buf(l_.to))
-                        .at(p_.recorded ? &ws_.get<device::HandoverState>(Buf::kHandover)->waits
-                                        : nullptr)
-                        .u(all)
-                        .u(l_.add ? 1 : 0);
+  const Args args =
+      Args()
+          .at(pinned(h.at<float>(h.layout.y)))
+          .at(buf(l_.to))
+          .at(p_.recorded ? &ws_.get<device::HandoverState>(Buf::kHandover)->waits : nullptr)
+          .u(all)
+          .u(l_.add ? 1 : 0);
   return run(Shader::answers, {}, args, groups_of(all));
 }
 

@@ -35,9 +35,8 @@ const MemoryRow* short_row(const Plan& plan, DeviceIndex device, uint64_t short_
 /// Slots of a device lie in one block, and drivers bound those.
 Status check_slots(const Plan& plan, const MemoryLimit& limit) {
   const uint32_t n = is_host(limit.index) ? 0 : plan.placement.slots_on(limit.index);
-  const uint32_t most = n == 0 || limit.sizer == nullptr
-                            ? UINT32_MAX
-                            : limit.sizer->most_expert_slots(*plan.spec);
+  const uint32_t most =
+      n == 0 || limit.sizer == nullptr ? UINT32_MAX : limit.sizer->most_expert_slots(*plan.spec);
   if (n <= most) return Status::ok();
   return Status::error(Code::kDoesNotFit,
                        "%u expert slots are too many%s: the device gives a block of memory for at "

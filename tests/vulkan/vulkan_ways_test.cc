@@ -361,13 +361,15 @@ TEST_P(VulkanWays, SlotsAreAsManyAsABlockHolds) {
   const auto automatic = with_slots(-1);
   ASSERT_TRUE(automatic.is_ok()) << automatic.status().text();
   const Plan& plan = automatic.value()->plan();
-  const uint64_t n = plan.placement.n_expert_slots, all = plan.placement.n_parted_experts(*engine_.spec);
+  const uint64_t n = plan.placement.n_expert_slots,
+                 all = plan.placement.n_parted_experts(*engine_.spec);
   EXPECT_EQ(n, std::min<uint64_t>(all, (128 << 10) / plan.expert_slot_bytes - 1));
   if (n == all) return;
   const auto refused = with_slots(static_cast<int32_t>(n + 1));
   ASSERT_FALSE(refused.is_ok());
   EXPECT_EQ(refused.status().code(), Code::kDoesNotFit);
-  EXPECT_NE(refused.status().text().find("expert slots"), std::string::npos) << refused.status().text();
+  EXPECT_NE(refused.status().text().find("expert slots"), std::string::npos)
+      << refused.status().text();
 }
 
 std::vector<test::ModelRecipe> vulkan_recipes() {

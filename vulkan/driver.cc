@@ -58,7 +58,7 @@ Result<bool> Timeline::reached(uint64_t value, const char* what) const {
   return now >= value;
 }
 
-Result<Driver*> Driver::open(const PhysicalDevice& device) {
+Result<Driver*> Driver::open(const PhysicalDevice& device, const std::string& cache_folder) {
   std::string why;
   const InstanceFunctions* from = instance_functions(&why);
   if (from == nullptr) return Status::error(Code::kDevice, "%s", why.c_str());
@@ -68,12 +68,12 @@ Result<Driver*> Driver::open(const PhysicalDevice& device) {
   if (known != nullptr && !known->lost()) return known;
   auto* made = new Driver();  // stays, as do its threads
   made->physical_ = device;
-  SHARPI_TRY(made->create(*from));
+  SHARPI_TRY(made->create(*from, cache_folder));
   known = made;
   return made;
 }
 
-Status Driver::create(const InstanceFunctions& from) {
+Status Driver::create(const InstanceFunctions& from, const std::string& cache_folder) {
   const float priority = 1.0f;
   VkDeviceQueueCreateInfo queue{};
   queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
@@ -109,10 +109,10 @@ Status Driver::create(const InstanceFunctions& from) {
     return Status::error(Code::kUnsupported, "%s: %s", physical_.name.c_str(), missing.c_str());
   }
   threads_ = physical_.kind == DeviceKind::kSoftware ? physical_.subgroup_size : 64;
-  return create_queue_and_pool();
+  return create_queue_and_pool(cache_folder);
 }
 
-Status Driver::create_queue_and_pool() {
+Status Driver::create_queue_and_pool(const std::string& cache_folder) {
   f_.vkGetDeviceQueue(device_, physical_.queue_family, 0, &queue_);
   VkCommandPoolCreateInfo pool{};
   pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
@@ -128,7 +128,7 @@ Status Driver::create_queue_and_pool() {
       check(f_.vkAllocateCommandBuffers(device_, &info, &commands_), "vkAllocateCommandBuffers"));
   SHARPI_TRY_ASSIGN(timeline_, create_timeline());
   pipelines_ = std::make_unique<Pipelines>(*this);
-  SHARPI_TRY(pipelines_->create());
+  SHARPI_TRY(pipelines_->create(cache_folder));
   pages_ = std::make_unique<Pages>(*this);
   SHARPI_TRY(pages_->create());
   SHARPI_TRY_ASSIGN(parameters_, allocate(kParameterBytes, MemoryKind::kDevice, "parameters"));

@@ -68,7 +68,8 @@ class Driver {
  public:
   /// The open device of the process; opened by the first call, and anew after it was lost. It stays
   /// until the process ends.
-  static Result<Driver*> open(const PhysicalDevice& device);
+  /// `cache_folder`: of the first call; empty: what is compiled is kept nowhere.
+  static Result<Driver*> open(const PhysicalDevice& device, const std::string& cache_folder);
 
   const DeviceFunctions& f() const { return f_; }
   VkDevice device() const { return device_; }
@@ -111,8 +112,8 @@ class Driver {
 
  private:
   Driver() = default;
-  Status create(const InstanceFunctions& from);
-  Status create_queue_and_pool();
+  Status create(const InstanceFunctions& from, const std::string& cache_folder);
+  Status create_queue_and_pool(const std::string& cache_folder);
   Result<VkBuffer> create_buffer(uint64_t bytes, const char* what) const;
   Status bind(Block* b, MemoryKind kind) const;
 

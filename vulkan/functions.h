@@ -58,6 +58,9 @@ namespace sharpi::vulkan {
   X(vkDestroyShaderModule)         \
   X(vkCreatePipelineLayout)        \
   X(vkDestroyPipelineLayout)       \
+  X(vkCreatePipelineCache)         \
+  X(vkDestroyPipelineCache)        \
+  X(vkGetPipelineCacheData)        \
   X(vkCreateComputePipelines)      \
   X(vkDestroyPipeline)
 

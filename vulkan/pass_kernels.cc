@@ -42,6 +42,8 @@ class VulkanPassKernels final : public device::PassKernels {
   bool fuses(uint32_t) const override { return false; }
   bool blocks_meet(const ModelSpec&) const override { return false; }
   Status prepare() override { return Status::ok(); }
+  bool compiles_late() const override { return true; }
+  void keep_compiled() const override { device_.driver().pipelines().keep(); }
   LaunchList fuse(const LoadedModel&, const SegmentProgram& program, const PassFacts& facts,
                   bool) const override {
     return device::fuse(program, facts, OneByOne());

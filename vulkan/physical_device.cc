@@ -131,6 +131,10 @@ bool read_properties(const InstanceFunctions& f, PhysicalDevice* d, std::string*
   d->name = p.deviceName;
   d->kind = kind_of(p.deviceType);
   d->version = p.apiVersion;
+  d->vendor = p.vendorID;
+  d->model = p.deviceID;
+  d->driver_version = p.driverVersion;
+  std::memcpy(d->driver_cache, p.pipelineCacheUUID, sizeof d->driver_cache);
   if (p.apiVersion < VK_API_VERSION_1_2) {
     *why = "its driver is for Vulkan " + std::to_string(VK_API_VERSION_MAJOR(p.apiVersion)) + "." +
            std::to_string(VK_API_VERSION_MINOR(p.apiVersion)) + ", 1.2 is the least";

@@ -19,6 +19,8 @@ struct PhysicalDevice {
   DeviceKind kind = DeviceKind::kDiscrete;
   std::string name, id;  // id: the UUID as text
   uint32_t version = 0;  // of Vulkan
+  uint32_t vendor = 0, model = 0, driver_version = 0;
+  uint8_t driver_cache[VK_UUID_SIZE] = {};  // which caches of pipelines the driver takes
   uint32_t queue_family = 0;
   bool budget = false;  // VK_EXT_memory_budget
   uint32_t subgroup_size = 0;

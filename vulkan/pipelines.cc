@@ -2,6 +2,7 @@
 #include "vulkan/pipelines.h"
 
 #include "vulkan/driver.h"
+#include "vulkan/pipeline_file.h"
 #include "vulkan/spirv.h"
 
 namespace sharpi::vulkan {
@@ -19,7 +20,37 @@ const char* shader_name(Shader shader) {
   return kNames[static_cast<size_t>(shader)];
 }
 
-Status Pipelines::create() {
+VkPipelineCache Pipelines::make_cache(const std::vector<std::byte>& data) const {
+  VkPipelineCacheCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
+  info.initialDataSize = data.size();
+  info.pInitialData = data.empty() ? nullptr : data.data();
+  VkPipelineCache made = VK_NULL_HANDLE;
+  const VkResult got =
+      driver_.f().vkCreatePipelineCache(driver_.device(), &info, nullptr, &made);
+  return got == VK_SUCCESS ? made : VK_NULL_HANDLE;
+}
+
+void Pipelines::keep() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (cache_ == VK_NULL_HANDLE || made_.size() == n_kept_) return;
+  size_t bytes = 0;
+  const auto get = [&](void* to) {
+    return driver_.f().vkGetPipelineCacheData(driver_.device(), cache_, &bytes, to);
+  };
+  if (get(nullptr) != VK_SUCCESS) return;
+  std::vector<std::byte> data(bytes);
+  if (get(data.data()) != VK_SUCCESS) return;
+  data.resize(bytes);
+  if (write_pipelines(cache_folder_, pipeline_key(driver_.physical()), data)) n_kept_ = made_.size();
+}
+
+Status Pipelines::create(const std::string& cache_folder) {
+  cache_folder_ = cache_folder;
+  if (!cache_folder.empty()) {
+    cache_ = make_cache(read_pipelines(cache_folder, pipeline_key(driver_.physical())));
+    if (cache_ == VK_NULL_HANDLE) cache_ = make_cache({});
+  }
   const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushBytes};
   VkPipelineLayoutCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
@@ -65,8 +96,7 @@ Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& co
   info.stage.pSpecializationInfo = &special;
   info.layout = layout_;
   VkPipeline made = VK_NULL_HANDLE;
-  SHARPI_TRY(driver_.check(driver_.f().vkCreateComputePipelines(driver_.device(), VK_NULL_HANDLE, 1,
-                                                                &info, nullptr, &made),
+  SHARPI_TRY(driver_.check(driver_.f().vkCreateComputePipelines(driver_.device(), cache_, 1, &info, nullptr, &made),
                            shader_name(shader)));
   made_.emplace(key, made);
   return made;

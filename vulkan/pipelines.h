@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Compute pipelines of one device, made when they are first asked for: a shader with its constants.
-// All have one layout, which is nothing but push constants: kernels get addresses.
+// All have one layout, which is nothing but push constants: kernels get addresses. What the driver
+// compiles for them is kept in a file (pipeline_file.h), where there is a folder for it: nothing
+// fails for its sake.
 // Thread rule: any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,18 +37,24 @@ class Pipelines {
   explicit Pipelines(const Driver& driver) : driver_(driver) {}
   Pipelines(const Pipelines&) = delete;
   Pipelines& operator=(const Pipelines&) = delete;
-  Status create();
+  Status create(const std::string& cache_folder);
+  /// Writes the file, if pipelines were made since it was read or written.
+  void keep() const;
   VkPipelineLayout layout() const { return layout_; }
   /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
   Result<VkPipeline> get(Shader shader, const std::vector<uint32_t>& constants) const;
 
  private:
+  VkPipelineCache make_cache(const std::vector<std::byte>& data) const;
   Result<VkShaderModule> module(Shader shader) const;
   const Driver& driver_;
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  VkPipelineCache cache_ = VK_NULL_HANDLE;
+  std::string cache_folder_;
   mutable std::mutex mutex_;
   mutable VkShaderModule modules_[static_cast<size_t>(Shader::kCount)] = {};
   mutable std::map<std::pair<Shader, std::vector<uint32_t>>, VkPipeline> made_;
+  mutable size_t n_kept_ = 0;
 };
 
 }  // namespace sharpi::vulkan

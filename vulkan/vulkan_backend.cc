@@ -63,7 +63,7 @@ std::unique_ptr<Backend> make_backend(std::shared_ptr<Device> device) {
 Result<std::vector<std::unique_ptr<Backend>>> make_backends(const TierModuleOptions& options) {
   std::string why;
   std::vector<std::unique_ptr<Backend>> out;
-  for (auto& device : find_devices(options.first_index, &why))
+  for (auto& device : find_devices(options.first_index, &why, options.cache_folder))
     out.push_back(make_backend(std::move(device)));
   if (!why.empty() && options.log) options.log("Vulkan: " + why);
   return out;

@@ -18,8 +18,11 @@ constexpr uint64_t kBlockBytes = 4096;
 
 }  // namespace
 
-Device::Device(const PhysicalDevice& physical, uint32_t index)
-    : physical_(physical), index_(index), kernels_(make_device_kernels(*this)) {}
+Device::Device(const PhysicalDevice& physical, uint32_t index, std::string cache_folder)
+    : physical_(physical),
+      index_(index),
+      cache_folder_(std::move(cache_folder)),
+      kernels_(make_device_kernels(*this)) {}
 
 Device::~Device() = default;
 
@@ -32,7 +35,7 @@ uint64_t Device::free_now() const {
 Status Device::open() {
   const std::lock_guard<std::mutex> lock(opening_);
   if (driver_ != nullptr) return Status::ok();
-  SHARPI_TRY_ASSIGN(driver_, Driver::open(physical_));
+  SHARPI_TRY_ASSIGN(driver_, Driver::open(physical_, cache_folder_));
   return Status::ok();
 }
 
@@ -146,12 +149,14 @@ std::unique_ptr<device::PassKernels> Device::pass_kernels(const ModelShape& mode
   return make_pass_kernels(*this, model);
 }
 
-std::vector<std::shared_ptr<Device>> find_devices(uint32_t first, std::string* why) {
+std::vector<std::shared_ptr<Device>> find_devices(uint32_t first, std::string* why,
+                                                  const std::string& cache_folder) {
   std::vector<std::shared_ptr<Device>> out;
   const InstanceFunctions* f = instance_functions(why);
   if (f == nullptr) return out;
   for (const PhysicalDevice& p : find_physical_devices(*f, why))
-    out.push_back(std::make_shared<Device>(p, first + static_cast<uint32_t>(out.size())));
+    out.push_back(
+        std::make_shared<Device>(p, first + static_cast<uint32_t>(out.size()), cache_folder));
   return out;
 }
 

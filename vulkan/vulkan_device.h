@@ -17,7 +17,7 @@ namespace sharpi::vulkan {
 
 class Device final : public device::Device {
  public:
-  Device(const PhysicalDevice& physical, uint32_t index);
+  Device(const PhysicalDevice& physical, uint32_t index, std::string cache_folder = {});
   ~Device() override;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -62,6 +62,7 @@ class Device final : public device::Device {
  private:
   const PhysicalDevice physical_;
   const uint32_t index_;
+  const std::string cache_folder_;
   std::mutex opening_;
   Driver* driver_ = nullptr;
   std::unique_ptr<device::DeviceKernels> kernels_;
@@ -77,6 +78,7 @@ std::unique_ptr<device::PassKernels> make_pass_kernels(const Device& device,
                                                        const ModelShape& model);
 
 /// The usable devices of this machine, index `first` upwards. None is no error: *why says it.
-std::vector<std::shared_ptr<Device>> find_devices(uint32_t first, std::string* why);
+std::vector<std::shared_ptr<Device>> find_devices(uint32_t first, std::string* why,
+                                                  const std::string& cache_folder = {});
 
 }  // namespace sharpi::vulkan

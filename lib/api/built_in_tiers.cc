@@ -36,6 +36,7 @@ Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOpt
   std::vector<std::unique_ptr<Backend>> all;
   if (std::size(kTiers) == 1) *options.why_no_device = "this build has no GPU tier";
   TierModuleOptions tier_options;
+  tier_options.cache_folder = options.cache_folder;
   tier_options.log = [&](const std::string& text) {
     options.log(SHARPI_LOG_INFO, text);
     std::string& why_none = *options.why_no_device;

@@ -86,6 +86,7 @@ const char* build_text() {
 Result<std::vector<std::unique_ptr<Backend>>> make_gpu_backends(const BackendOptions& options) {
   std::vector<std::unique_ptr<Backend>> all;
   TierModuleOptions module_options;
+  module_options.cache_folder = options.cache_folder;
   module_options.log = [&](const std::string& text) {
     options.log(SHARPI_LOG_INFO, text);
     std::string& why_none = *options.why_no_device;

@@ -425,7 +425,33 @@ Status Calls::warm_up(DeviceWorkspace& ws) const {
   ws.recordings.resize(m_.segments.size() * step_kinds());
   for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
   for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
+  if (m_.kernels->compiles_late()) {
+    SHARPI_TRY(record_chunk(ws));
+    m_.kernels->keep_compiled();
+  }
   return ws.queue().wait();
+}
+
+/// Records a pass of many rows that nobody runs.
+Status Calls::record_chunk(DeviceWorkspace& ws) const {
+  if (ws.layout().max_rows < 2) return Status::ok();
+  for (const Segment& segment : m_.segments) {
+    if (segment.device != DeviceIndex::kHere || segment.streamed) continue;
+    Rows r;
+    r.n = ws.layout().max_rows;
+    r.n_head = has_head(segment) ? 1 : 0;
+    r.n_sequences = 1;
+    r.step = false;
+    const bool starts = segment.index == 0 && !m_.spec().pair;
+    r.in = starts ? nullptr : ws.handover();
+    r.out = segment.index + 1 == m_.segments.size() ? nullptr : ws.handover();
+    Pass p = make_pass(segment, ws, 0, r);
+    std::unique_ptr<Recording> none;
+    const Status recorded = record(segment, p, &none);
+    ws.pending_ring = -1;
+    SHARPI_TRY(recorded);
+  }
+  return Status::ok();
 }
 
 }  // namespace sharpi::device

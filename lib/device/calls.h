@@ -53,6 +53,7 @@ class Calls {
   Status record(const Segment& segment, Pass& p, std::unique_ptr<Recording>* out) const;
   size_t step_kinds() const;
   size_t step_index(const Segment& segment, const Pass& p, uint32_t format) const;
+  Status record_chunk(DeviceWorkspace& ws) const;
   Status warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const;
 
   const LoadedModel& m_;

@@ -52,6 +52,10 @@ class PassKernels {
 
   /// Of an open device, before the first pass.
   virtual Status prepare() = 0;
+  /// Whether kernels are compiled when they are first asked for: then a pass of a whole chunk is
+  /// recorded while a workspace is made, for nothing but that. keep_compiled() comes behind it.
+  virtual bool compiles_late() const { return false; }
+  virtual void keep_compiled() const {}
   /// Makes the list of a pass; `step`: of one that is recorded.
   virtual LaunchList fuse(const LoadedModel& model, const SegmentProgram& program,
                           const PassFacts& facts, bool step) const = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cache_folder.h"
 #include "engine/log_lines.h"
 
 namespace sharpi {
@@ -17,6 +18,8 @@ Result<std::shared_ptr<Context>> Context::create(const sharpi_context_params& pa
   const Context* raw = c.get();  // backends live inside the context and never outlive it
   options.log = [raw](sharpi_log_level level, const std::string& text) { raw->log(level, text); };
   options.why_no_device = &c->why_no_device_;
+  if ((params.flags & SHARPI_CONTEXT_READ_ENV) != 0)
+    options.cache_folder = cache_folder(CacheEnvironment::read());
   SHARPI_TRY_ASSIGN(c->backends_, factory(options));
   if (c->backends_.size() > kMaxDevices) {
     c->log(SHARPI_LOG_WARN, "this machine has " + std::to_string(c->backends_.size()) +

@@ -22,6 +22,7 @@ struct BackendOptions {
   sharpi_context_params params;  // complete, current size
   std::function<void(sharpi_log_level, const std::string&)> log;
   std::string* why_no_device = nullptr;  // set by a factory that finds no GPU
+  std::string cache_folder;              // for compiled kernels; empty: none are kept
 };
 /// Makes the backends of this build, host first. Set by lib/api: the engine names no backend.
 using BackendFactory = Result<std::vector<std::unique_ptr<Backend>>> (*)(const BackendOptions&);

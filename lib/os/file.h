@@ -56,6 +56,12 @@ void unmap_file(const std::byte* data, uint64_t bytes);
 /// ends before that by now. Any other number: the system lacks the function, and nothing happened.
 int page_in_file(const std::byte* data, uint64_t bytes);
 
+/// Puts a whole file in the place of a path, all of it at once: who reads finds what was there
+/// before, or the new one. It is its owner's alone.
+int replace_file(const char* path, const void* data, uint64_t bytes);
+/// Makes the last folder of a path, its owner's alone. 0 also where there is one already.
+int make_folder(const char* path);
+
 /// Whether a file or folder of a path is not there.
 bool is_not_found(int error);
 

@@ -20,6 +20,7 @@ struct TierModuleOptions {
   /// Says why devices are left out.
   std::function<void(const std::string&)> log;
   uint32_t first_index = 1;  // of the module's first device in the context's list
+  std::string cache_folder;  // for compiled kernels; empty: none are kept
 };
 
 /// What a module's one exported function returns. The first two fields are the same in every

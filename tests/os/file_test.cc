@@ -128,5 +128,30 @@ TEST_F(Files, ThatOthersRemoveStayReadable) {
   expect_text(file, "text");
 }
 
+TEST_F(Files, AreReplacedAsAWhole) {
+  const std::string path = folder_ + "/new";
+  for (const std::string text : {"first", "a second one that is longer", "third"}) {
+    ASSERT_EQ(replace_file(path.c_str(), text.data(), text.size()), 0);
+    File file;
+    File::Kind kind{};
+    ASSERT_EQ(file.open(path.c_str(), &kind), 0);
+    expect_text(file, text);
+  }
+  EXPECT_TRUE(is_not_found(replace_file((folder_ + "/none/new").c_str(), "x", 1)));
+  std::filesystem::create_directory(of_utf8(folder_ + "/folder"));
+  EXPECT_NE(replace_file((folder_ + "/folder").c_str(), "x", 1), 0);
+  const std::filesystem::directory_iterator all(of_utf8(folder_));
+  EXPECT_EQ(std::distance(begin(all), end(all)), 2) << "what was written on the way is left behind";
+}
+
+TEST_F(Files, FoldersAreMadeOrThereAlready) {
+  const std::string path = folder_ + "/made";
+  EXPECT_EQ(make_folder(path.c_str()), 0);
+  EXPECT_EQ(make_folder(path.c_str()), 0);
+  EXPECT_TRUE(std::filesystem::is_directory(of_utf8(path)));
+  EXPECT_NE(make_folder(write("file", "a file").c_str()), 0);
+  EXPECT_TRUE(is_not_found(make_folder((folder_ + "/none/made").c_str())));
+}
+
 }  // namespace
 }  // namespace sharpi::os

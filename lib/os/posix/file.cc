@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <string>
 
 #include "os/posix/file_details.h"
+#include "os/random.h"
 
 namespace sharpi::os {
 namespace {
@@ -80,6 +83,42 @@ void File::will_need(uint64_t at, uint64_t bytes) const {
 
 void File::dont_need(uint64_t at, uint64_t bytes) const {
   advise_forgetting(descriptor(handle_), at, bytes);
+}
+
+namespace {
+
+int write_all(int file, const void* data, uint64_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  while (bytes != 0) {
+    const ssize_t n = ::write(file, from, std::min<uint64_t>(bytes, 1u << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    from += n;
+    bytes -= static_cast<uint64_t>(n);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int replace_file(const char* path, const void* data, uint64_t bytes) {
+  uint64_t number = 0;
+  if (!random_bytes(&number, sizeof number)) number = static_cast<uint64_t>(getpid());
+  const std::string beside = std::string(path) + "." + std::to_string(number);
+  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return errno;
+  int error = write_all(file, data, bytes);
+  if (::close(file) != 0 && error == 0) error = errno;
+  if (error == 0 && ::rename(beside.c_str(), path) != 0) error = errno;
+  if (error != 0) ::unlink(beside.c_str());
+  return error;
+}
+
+int make_folder(const char* path) {
+  if (::mkdir(path, 0700) == 0) return 0;
+  const int error = errno;
+  struct stat info;
+  return error == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode) ? 0 : error;
 }
 
 void unmap_file(const std::byte* data, uint64_t bytes) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "os/random.h"
 #include "os/windows/system.h"
 
 namespace sharpi::os {
@@ -117,6 +118,47 @@ int File::map(uint64_t bytes, const std::byte** out) const {
 // The system reads ahead by itself where a file is read in order.
 void File::will_need(uint64_t, uint64_t) const {}
 void File::dont_need(uint64_t, uint64_t) const {}
+
+namespace {
+
+int write_all(HANDLE file, const void* data, uint64_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  while (bytes != 0) {
+    DWORD n = 0;
+    const auto wanted = static_cast<DWORD>(std::min<uint64_t>(bytes, 1u << 30));
+    if (!WriteFile(file, from, wanted, &n, nullptr)) return last_error();
+    from += n;
+    bytes -= n;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int replace_file(const char* path, const void* data, uint64_t bytes) {
+  uint64_t number = 0;
+  if (!random_bytes(&number, sizeof number)) number = GetCurrentProcessId();
+  const std::wstring to = long_path(path), beside = to + L"." + std::to_wstring(number);
+  const HANDLE file = CreateFileW(beside.c_str(), GENERIC_WRITE, 0, nullptr, CREATE_NEW,
+                                  FILE_ATTRIBUTE_NORMAL, nullptr);
+  if (file == INVALID_HANDLE_VALUE) return last_error();
+  int error = write_all(file, data, bytes);
+  CloseHandle(file);
+  const bool moved =
+      error == 0 && MoveFileExW(beside.c_str(), to.c_str(), MOVEFILE_REPLACE_EXISTING) != 0;
+  if (error == 0 && !moved) error = last_error();
+  if (!moved) DeleteFileW(beside.c_str());
+  return error;
+}
+
+int make_folder(const char* path) {
+  const std::wstring text = long_path(path);
+  if (CreateDirectoryW(text.c_str(), nullptr)) return 0;
+  const int error = last_error();
+  const DWORD is = GetFileAttributesW(text.c_str());
+  const bool folder = is != INVALID_FILE_ATTRIBUTES && (is & FILE_ATTRIBUTE_DIRECTORY) != 0;
+  return folder ? 0 : error;
+}
 
 void unmap_file(const std::byte* data, uint64_t) {
   UnmapViewOfFile(data);

@@ -221,8 +221,11 @@ typedef void (*sharpi_free_fn)(void *user_data, void *pointer, uint64_t bytes);
                                                     environment, where it has them: SHARPI_KV_DTYPE,
                                                     SHARPI_SNAPKV_BUDGET, _WINDOW and _RECENCY. So is
                                                     the device of plans that name none: SHARPI_DEVICE,
-                                                    as sharpi_device_find() reads it. Without this the
-                                                    library reads no environment variable. */
+                                                    as sharpi_device_find() reads it. What a driver of
+                                                    Vulkan compiles is then kept in a folder, that of
+                                                    SHARPI_CACHE or of the user's caches; "off": in none.
+                                                    Without this the library reads no environment
+                                                    variable and writes no file of its own. */
 
 /** Instruction set of the CPU tier's kernels. */
 typedef uint32_t sharpi_cpu_isa;

@@ -26,8 +26,7 @@ VkPipelineCache Pipelines::make_cache(const std::vector<std::byte>& data) const 
   info.initialDataSize = data.size();
   info.pInitialData = data.empty() ? nullptr : data.data();
   VkPipelineCache made = VK_NULL_HANDLE;
-  const VkResult got =
-      driver_.f().vkCreatePipelineCache(driver_.device(), &info, nullptr, &made);
+  const VkResult got = driver_.f().vkCreatePipelineCache(driver_.device(), &info, nullptr, &made);
   return got == VK_SUCCESS ? made : VK_NULL_HANDLE;
 }
 
@@ -42,7 +41,8 @@ void Pipelines::keep() const {
   std::vector<std::byte> data(bytes);
   if (get(data.data()) != VK_SUCCESS) return;
   data.resize(bytes);
-  if (write_pipelines(cache_folder_, pipeline_key(driver_.physical()), data)) n_kept_ = made_.size();
+  if (write_pipelines(cache_folder_, pipeline_key(driver_.physical()), data))
+    n_kept_ = made_.size();
 }
 
 Status Pipelines::create(const std::string& cache_folder) {
@@ -96,8 +96,9 @@ Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& co
   info.stage.pSpecializationInfo = &special;
   info.layout = layout_;
   VkPipeline made = VK_NULL_HANDLE;
-  SHARPI_TRY(driver_.check(driver_.f().vkCreateComputePipelines(driver_.device(), cache_, 1, &info, nullptr, &made),
-                           shader_name(shader)));
+  SHARPI_TRY(driver_.check(
+      driver_.f().vkCreateComputePipelines(driver_.device(), cache_, 1, &info, nullptr, &made),
+      shader_name(shader)));
   made_.emplace(key, made);
   return made;
 }

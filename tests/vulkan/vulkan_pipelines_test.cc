@@ -129,8 +129,7 @@ Result<std::vector<std::unique_ptr<Backend>>> host_and_posed(const BackendOption
   std::string why;
   vulkan::PhysicalDevice physical = vulkan_device(&why)->physical();
   physical.id = posed_id;
-  out.push_back(
-      vulkan::make_backend(std::make_shared<vulkan::Device>(physical, 1, posed_folder)));
+  out.push_back(vulkan::make_backend(std::make_shared<vulkan::Device>(physical, 1, posed_folder)));
   return out;
 }
 

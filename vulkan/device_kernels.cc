@@ -16,9 +16,6 @@ const Queue& own(const device::Queue& queue) {
   return static_cast<const Queue&>(queue);
 }
 
-/// Threads of workgroups that gather what each thread has found: shaders have room for so many.
-constexpr uint32_t kMostGathered = 256;
-
 class VulkanKernels final : public DeviceKernels {
  public:
   explicit VulkanKernels(const Device& device) : device_(device) {}
@@ -55,7 +52,8 @@ class VulkanKernels final : public DeviceKernels {
                           .u(p.n_vocab)
                           .u(p.k)
                           .u(p.allowed.n_words);
-    return own(queue).dispatch({Shader::find_best, {}, args, p.n_rows, 1, kMostGathered / 2});
+    return own(queue).dispatch(
+        {Shader::find_best, {}, args, p.n_rows, 1, device_.driver().profile().gathering_threads});
   }
 
   /// Of each query of each head: its largest product and the sum of exponentials.
@@ -98,7 +96,7 @@ class VulkanKernels final : public DeviceKernels {
     return own(queue).dispatch({shader, std::move(constants), args, items, 1, 0});
   }
   uint64_t groups_of(uint64_t n) const {
-    return (n + device_.driver().threads() - 1) / device_.driver().threads();
+    return (n + device_.driver().profile().threads - 1) / device_.driver().profile().threads;
   }
   Status hits(uint32_t takes, const HeldTerms& t, const RowPositions& at, const float* shared,
               const device::Queue& queue) const {

@@ -108,7 +108,7 @@ Status Driver::create(const InstanceFunctions& from, const std::string& cache_fo
   if (!f_.load(from, device_, &missing)) {
     return Status::error(Code::kUnsupported, "%s: %s", physical_.name.c_str(), missing.c_str());
   }
-  threads_ = physical_.kind == DeviceKind::kSoftware ? physical_.subgroup_size : 64;
+  profile_ = make_profile(physical_);
   return create_queue_and_pool(cache_folder);
 }
 

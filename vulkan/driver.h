@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "vulkan/pages.h"
 #include "vulkan/physical_device.h"
+#include "vulkan/profile.h"
 
 namespace sharpi::vulkan {
 
@@ -74,8 +75,7 @@ class Driver {
   const DeviceFunctions& f() const { return f_; }
   VkDevice device() const { return device_; }
   const PhysicalDevice& physical() const { return physical_; }
-  /// Threads of a workgroup that kernels take where nothing else bounds them.
-  uint32_t threads() const { return threads_; }
+  const Profile& profile() const { return profile_; }
   const Pipelines& pipelines() const { return *pipelines_; }
   Pages& pages() const { return *pages_; }
 
@@ -121,7 +121,7 @@ class Driver {
   DeviceFunctions f_;
   VkDevice device_ = VK_NULL_HANDLE;
   VkQueue queue_ = VK_NULL_HANDLE;
-  uint32_t threads_ = 64;
+  Profile profile_;
   std::unique_ptr<Pipelines> pipelines_;
   std::unique_ptr<Pages> pages_;
   Block parameters_, staging_;

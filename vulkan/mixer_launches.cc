@@ -117,8 +117,7 @@ Status PassLaunches::attend() const {
                         .u(kv.v_offset)
                         .u(a.q.n_out)
                         .f(a.scale);
-  const uint32_t rows =
-      n() == 1 ? 1 : std::clamp(kAttentionFloats / kv.head_dim, 1u, kAttentionRows);
+  const uint32_t rows = n() == 1 ? 1 : profile().attention_tile(kv.head_dim);
   return run(
       Shader::attention,
       {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
@@ -186,7 +185,7 @@ Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) co
            Args(),
            uint64_t{n_sequences} * d.n_v_heads,
            1,
-           std::min(d.head_dim, device.driver().physical().max_invocations)};
+           std::min(d.head_dim, device.driver().profile().most_threads)};
   k.args.at(where)
       .at(qkv)
       .at(z)
@@ -209,7 +208,7 @@ Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) co
 
 Kernel DeltaRun::tail(uint64_t where, bool replay) const {
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
-  const uint32_t threads = device.driver().threads();
+  const uint32_t threads = device.driver().profile().threads;
   Kernel k{Shader::delta_tail,
            {replay ? 1u : 0u, d.conv_kernel},
            Args(),

@@ -122,7 +122,7 @@ Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
     x = buf(Buf::kKernel);
   }
   const bool gates = device::is_gated(p.epilogue);
-  const uint32_t tile = rows == 1 ? 1 : kProductRows;
+  const uint32_t tile = rows == 1 ? 1 : profile().product_rows;
   for (uint32_t t = 0; t < (gates ? 1 : p.n_tasks); ++t) {
     const TensorRef &w = *p.tasks[t].w, &up = *p.tasks[gates ? 1 : t].w;
     const Args args = Args()

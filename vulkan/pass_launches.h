@@ -24,11 +24,6 @@ using device::Pass;
 using device::RowProduct;
 using device::RowSum;
 
-/// Rows that one workgroup of a product takes.
-inline constexpr uint32_t kProductRows = 8;
-/// Rows that one workgroup of attention takes at most, and floats of their queries in its memory.
-inline constexpr uint32_t kAttentionRows = 8, kAttentionFloats = 1024;
-
 /// Matrices of routed experts: `stride` bytes from each other.
 struct ExpertMatrix {
   const std::byte* data = nullptr;
@@ -60,9 +55,8 @@ class PassLaunches {
     return queue_.dispatch({shader, std::move(constants), args, items, layers, 0});
   }
   /// Workgroups for n elements, one a thread.
-  uint64_t groups_of(uint64_t n) const {
-    return (n + device_.driver().threads() - 1) / device_.driver().threads();
-  }
+  uint64_t groups_of(uint64_t n) const { return (n + profile().threads - 1) / profile().threads; }
+  const Profile& profile() const { return device_.driver().profile(); }
 
   Status ends() const;
   Status embed(Buf to) const;

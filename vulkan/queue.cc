@@ -132,7 +132,7 @@ Status Queue::dispatch(const Kernel& k, const void* parameters, uint32_t paramet
     return Status::error(Code::kInternal, "shader %s has too many arguments",
                          shader_name(k.shader));
   }
-  std::vector<uint32_t> constants{k.threads == 0 ? driver_.threads() : k.threads};
+  std::vector<uint32_t> constants{k.threads == 0 ? driver_.profile().threads : k.threads};
   constants.insert(constants.end(), k.constants.begin(), k.constants.end());
   SHARPI_TRY_ASSIGN(const VkPipeline pipeline, driver_.pipelines().get(k.shader, constants));
   const Guard guard(mutex_);

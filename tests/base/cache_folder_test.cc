@@ -8,12 +8,12 @@ namespace {
 
 TEST(CacheFolder, IsWhatTheEnvironmentNames) {
   EXPECT_EQ(cache_folder({nullptr, nullptr, nullptr}), "");
-  EXPECT_EQ(cache_folder({nullptr, nullptr, "/home/me"}), "/home/me/.cache/sharpi");
-  EXPECT_EQ(cache_folder({nullptr, "/caches/", "/home/me"}), "/caches/sharpi");
-  EXPECT_EQ(cache_folder({"", "", "/home/me/"}), "/home/me/.cache/sharpi");
-  EXPECT_EQ(cache_folder({"/here//", "/caches", "/home/me"}), "/here");
-  EXPECT_EQ(cache_folder({"off", "/caches", "/home/me"}), "");
-  EXPECT_EQ(cache_folder({"0", "/caches", "/home/me"}), "");
+  EXPECT_EQ(cache_folder({nullptr, nullptr, "/who"}), "/who/.cache/sharpi");
+  EXPECT_EQ(cache_folder({nullptr, "/caches/", "/who"}), "/caches/sharpi");
+  EXPECT_EQ(cache_folder({"", "", "/who/"}), "/who/.cache/sharpi");
+  EXPECT_EQ(cache_folder({"/here//", "/caches", "/who"}), "/here");
+  EXPECT_EQ(cache_folder({"off", "/caches", "/who"}), "");
+  EXPECT_EQ(cache_folder({"0", "/caches", "/who"}), "");
 }
 
 }  // namespace

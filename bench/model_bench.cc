@@ -135,14 +135,8 @@ class WorkCounter {
     work_.matrix_weights += t.n_in * t.n_out * n_used;
   }
   void add_layer(const sharpi::LayerSpec& l) {
-    if (l.mixer == sharpi::MixerKind::kAttention) {
-      const auto& a = l.attention;
-      add(a.q), add(a.k), add(a.v), add(a.o);
-    } else {
-      const auto& d = l.delta;
-      add(d.qkv), add(d.gate), add(d.alpha), add(d.beta), add(d.out);
-      work_.state_bytes += uint64_t{d.n_v_heads} * d.head_dim * d.head_dim * sizeof(float);
-    }
+    for (const sharpi::TensorRef* t : l.mixer_products()) add(*t);
+    work_.state_bytes += l.recurrence().state * sizeof(float);
     const auto& f = l.ffn;
     const uint64_t n_used = f.kind == sharpi::FfnKind::kMoe ? f.n_used : 1;
     add(f.gate, n_used), add(f.up, n_used), add(f.down, n_used);
@@ -234,7 +228,7 @@ class Bench {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n_layers_; ++i) {
       const sharpi_layer_info layer = layer_info(i);
-      if (layer.mixer == SHARPI_MIXER_DELTA_NET) continue;
+      if (layer.n_kv_heads == 0) continue;
       const sharpi_layer_info owner = layer_info(static_cast<uint32_t>(layer.kv_source));
       const uint64_t elements = uint64_t{owner.n_kv_heads} * owner.head_dim;
       const uint64_t rows = window_[i] == 0 ? n_tokens() : std::min(n_tokens(), window_[i]);

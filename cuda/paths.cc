@@ -64,6 +64,9 @@ std::string block_paths(const LoadedModel& model, const KernelConfig& config) {
     switch (l.mixer) {
       case MixerKind::kGatedDeltaNet:
         return add_delta(config, l.delta, &out);
+      case MixerKind::kMamba2:
+      case MixerKind::kNone:
+        return;
       case MixerKind::kAttention:
         break;
     }

@@ -152,6 +152,9 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
         case MixerKind::kGatedDeltaNet:
           SHARPI_TRY(check_delta(l, layer.delta));
           break;
+        case MixerKind::kMamba2:
+        case MixerKind::kNone:
+          break;  // device/check_parts.h
       }
     }
     if (placement.ffn[l] == DeviceIndex::kHere && layer.ffn.kind == FfnKind::kMoe) {

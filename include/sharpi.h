@@ -766,6 +766,8 @@ typedef uint32_t sharpi_mixer_kind;
 #define SHARPI_MIXER_ATTENTION 1u
 #define SHARPI_MIXER_WINDOW    2u
 #define SHARPI_MIXER_DELTA_NET 3u
+#define SHARPI_MIXER_MAMBA2    4u
+#define SHARPI_MIXER_NONE      5u   /**< The layer has an FFN only. */
 /** Where a layer runs and what it stores for a session. In a plan n_slots is 0. */
 typedef struct sharpi_layer_info {
   uint32_t struct_size;

@@ -35,6 +35,9 @@ Status check_mixer(uint32_t i, const LayerSpec& l) {
       return check_attention(i, l.attention);
     case MixerKind::kGatedDeltaNet:
       return check_delta(i, l.delta);
+    case MixerKind::kMamba2:
+    case MixerKind::kNone:
+      break;  // device/check_parts.h
   }
   return Status::ok();
 }

@@ -313,7 +313,7 @@ void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
   const MatmulInput in = p.input(Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
   ops_.product(p, in, a.o, p.ws.get(Buf::kY), spec_.n_embd);
   const LayerSpec& l = spec_.layers[layer];
-  ops_.add_residual(p, {l.mixer_post_norm, a.o_bias, l.mixer_residual_norm});
+  ops_.add_residual(p, {l.residual_scale, l.mixer_post_norm, a.o_bias, l.mixer_residual_norm});
 }
 
 }  // namespace sharpi::cpu

@@ -38,7 +38,11 @@ void BlockOps::add_residual(const Pass& p, const Residual& how) const {
     if (how.post_norm) {
       rms_norm(kernels(), y + r * e, f32_weights(how.post_norm), spec_.rms_eps, e, y + r * e);
     }
-    add_inplace(kernels(), x + r * e, y + r * e, e);
+    if (how.scale == 1.0f) {
+      add_inplace(kernels(), x + r * e, y + r * e, e);
+    } else {
+      add_scaled(kernels(), x + r * e, y + r * e, how.scale, e);
+    }
     layer_norm_row(how.norm, x + r * e);
   });
 }
@@ -57,6 +61,13 @@ void BlockOps::activate(const FfnSpec& f, const float* gate, const float* up, ui
     cpu::activate(kernels(), f.activation, gate + r * stride_in, up + r * stride_in, width,
                   out + r * width);
   }
+}
+
+void BlockOps::activate_alone(const FfnSpec& f, float* y, const float* bias, uint64_t width,
+                              uint64_t n_rows) const {
+  each_row(n_rows, [&](uint64_t r) {
+    cpu::activate_alone(kernels(), f.activation, y + r * width, bias, width);
+  });
 }
 
 }  // namespace sharpi::cpu

@@ -48,15 +48,19 @@ class BlockOps {
   void norm_rows(const Pass& p, const float* x, const TensorRef& w, float* y) const;
   /// What a block's output y goes through on its way to the residual stream; all may be absent.
   struct Residual {
+    float scale;
     TensorRef post_norm = {}, bias = {};
     LayerNormSpec norm = {};
   };
-  /// x = norm(x + post_norm(y + bias)), row by row.
+  /// x = norm(x + scale * post_norm(y + bias)), row by row.
   void add_residual(const Pass& p, const Residual& how) const;
   /// out = act(gate) * up, rows of `width` that lie stride_in apart; `out`, whose rows follow each
   /// other, may be `gate`.
   void activate(const FfnSpec& f, const float* gate, const float* up, uint64_t stride_in,
                 uint64_t width, uint64_t n_rows, float* out) const;
+  /// y = act(y + bias) of an FFN without a gate; bias may be null.
+  void activate_alone(const FfnSpec& f, float* y, const float* bias, uint64_t width,
+                      uint64_t n_rows) const;
 
  private:
   const ModelSpec& spec_;

@@ -152,7 +152,7 @@ Result<std::unique_ptr<TierSession>> CpuModel::create_session(const SessionShape
           .chunk_slot_bytes,
       workspace_layout_.chunk_slot_bytes));
   SHARPI_TRY_ASSIGN(std::unique_ptr<CpuSession> s,
-                    CpuSession::create(meter_, plan_, shape, &forward_.replay()));
+                    CpuSession::create(meter_, plan_, shape, &forward_));
   s->format_index = format_of(shape);
   return std::unique_ptr<TierSession>(std::move(s));
 }

@@ -3,6 +3,7 @@
 
 #include "cpu/attention_select.h"
 #include "cpu/delta_net.h"
+#include "cpu/mamba2_shape.h"
 #include "kv/codec.h"
 #include "tier/block_tensors.h"
 #include "tier/kernel_paths.h"
@@ -35,6 +36,14 @@ std::string kernel_paths(const MatmulConfig& config, ThreadPool& pool, const Pla
       case MixerKind::kGatedDeltaNet:
         out.add("delta net", delta_net_path(kernels, l.delta.head_dim, config.deterministic, 1),
                 delta_net_path(kernels, l.delta.head_dim, config.deterministic, most));
+        return;
+      case MixerKind::kMamba2: {
+        const Mamba2Shape shape = mamba2_shape(l.mamba);
+        out.add("mamba-2", mamba2_path(kernels, shape, config.deterministic, 1),
+                mamba2_path(kernels, shape, config.deterministic, most));
+        return;
+      }
+      case MixerKind::kNone:
         return;
       case MixerKind::kAttention:
         break;

@@ -7,6 +7,7 @@
 #include "cpu/attention.h"
 #include "cpu/cpu_session.h"
 #include "cpu/delta_shape.h"
+#include "cpu/mamba2_shape.h"
 #include "cpu/replay.h"
 
 namespace sharpi::cpu {
@@ -18,8 +19,9 @@ struct Widths {
   uint64_t ffn = 0, wide_in = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0;
   uint32_t attn_heads = 0, attn_kv_heads = 0, attn_dim = 0, half_rot = 0;
-  bool beside_dense = false;
+  bool beside_dense = false, chooses_apart = false;
   DeltaNetShape delta;
+  Mamba2Shape mamba;
 };
 
 void take(uint64_t* most, uint64_t value) {
@@ -51,7 +53,17 @@ void add_delta(Widths* w, const DeltaNetSpec& d) {
   w->delta = delta_shape(d);
 }
 
+void add_mamba(Widths* w, const Mamba2Spec& m) {
+  take(&w->conv, m.conv_dim());
+  take(&w->gate, m.inner());
+  take(&w->mix, m.inner());
+  take(&w->wide_in, m.inner());
+  take(&w->heads_v, m.n_heads);
+  w->mamba = mamba2_shape(m);
+}
+
 void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {
+  if (f.kind == FfnKind::kNone) return;
   if (f.kind == FfnKind::kDense) {
     if (ffn_here) take(&w->ffn, f.d_ff), take(&w->wide_in, f.d_ff);
     return;
@@ -64,6 +76,7 @@ void add_ffn(Widths* w, const FfnSpec& f, bool ffn_here, bool experts_here) {
   if (experts_here) take(&w->wide_in, f.d_ff);
   if (ffn_here && f.d_shared != 0) take(&w->ffn, f.d_shared), take(&w->wide_in, f.d_shared);
   w->beside_dense = w->beside_dense || (ffn_here && f.beside_dense());
+  w->chooses_apart = w->chooses_apart || (ffn_here && f.choice_bias);
 }
 
 Widths measure(const ModelSpec& spec, const Placement& placement) {
@@ -79,6 +92,11 @@ Widths measure(const ModelSpec& spec, const Placement& placement) {
           break;
         case MixerKind::kGatedDeltaNet:
           add_delta(&w, layer.delta);
+          break;
+        case MixerKind::kMamba2:
+          add_mamba(&w, layer.mamba);
+          break;
+        case MixerKind::kNone:
           break;
       }
     }
@@ -100,6 +118,7 @@ void add_moe_buffers(WorkspaceLayout* out, const Widths& w, uint64_t rows, uint6
   out->add_floats(Buf::kMoeOut, slots * n_embd);
   out->add_floats(Buf::kMoeSum, w.beside_dense ? rows * n_embd : 0);
   out->add_floats(Buf::kRouter, rows * w.n_experts);
+  out->add_floats(Buf::kScores, w.chooses_apart ? rows * w.n_experts : 0);
   out->add(Buf::kMoeIds, slots * sizeof(uint32_t));
   out->add_floats(Buf::kMoeWeights, slots);
   out->add(Buf::kMoeRows, slots * sizeof(uint32_t));
@@ -139,7 +158,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add_floats(Buf::kMix, rows * w.mix);
   out.add_floats(Buf::kQkv, rows * w.conv);
   out.add_floats(Buf::kAlpha, rows * w.heads_v);
-  out.add_floats(Buf::kBeta, rows * w.heads_v);
+  out.add_floats(Buf::kBeta, w.delta.n_v_heads == 0 ? 0 : rows * w.heads_v);
   out.add_floats(Buf::kY, rows * e);
   add_moe_buffers(&out, w, rows, e);
   out.add_floats(Buf::kPair, spec.pair ? 2 * rows * e : 0);
@@ -173,7 +192,8 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                                : attention_scratch_bytes(*matmul.kernels, n_threads, rows,
                                                          w.attn_heads, w.attn_dim, session.n_ctx));
   out.add(Buf::kDelta,
-          w.delta.n_v_heads == 0 ? 0 : delta_net_scratch_bytes(w.delta, n_threads, rows));
+          std::max(w.delta.n_v_heads == 0 ? 0 : delta_net_scratch_bytes(w.delta, n_threads, rows),
+                   w.mamba.n_heads == 0 ? 0 : mamba2_scratch_bytes(w.mamba, n_threads, rows)));
   out.add(Buf::kReplay, session.replay_every == 0 || w.attn_heads == 0
                             ? 0
                             : replay_scratch_bytes(n_threads, rows, w.attn_kv_heads, w.attn_dim));

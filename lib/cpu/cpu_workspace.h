@@ -22,10 +22,10 @@ enum class Buf : uint32_t {
   kQ,     // [rows][H*D (*2 with output gate)]
   kGate,  // [rows][H*D] output gate of attention; delta net: z
   kK,
-  kV,    // [rows][Hk*D]
-  kMix,  // [rows][H*D] attention output; delta net: output
-  kQkv,  // [rows][conv_dim] delta net projections
-  kAlpha,
+  kV,      // [rows][Hk*D]
+  kMix,    // [rows][H*D] attention output; delta net, Mamba-2: output
+  kQkv,    // [rows][conv_dim] projections of a delta net or of Mamba-2 that are convolved
+  kAlpha,  // [rows][heads] of a delta net; Mamba-2: steps
   kBeta,
   kY,  // [rows][E] block output before the residual add
   kFfnGate,
@@ -33,6 +33,7 @@ enum class Buf : uint32_t {
   kMoeOut,  // [rows * k][E]
   kMoeSum,  // [rows][E] what routed experts give, where it waits for the dense path beside them
   kRouter,  // [rows][n_experts]
+  kScores,  // [rows][n_experts] what experts are chosen by, where that is not their share
   kMoeIds,
   kMoeWeights,  // [rows][k]
   kMoeRows,     // [rows * k] row of each slot, grouped by expert
@@ -51,7 +52,7 @@ enum class Buf : uint32_t {
   kActWide,  // prepared inputs of the widest other width
   kMatmul,   // scratch of the kernels
   kAttention,
-  kDelta,
+  kDelta,    // of delta nets and Mamba-2
   kReplay,   // scratch of replay scores
   kAdapter,  // [rows][kMaxProducts][rank] A x of adapters
   kCount,

@@ -106,7 +106,7 @@ void DeltaBlocks::project_out(const Pass& p, uint32_t layer) const {
   const DeltaNetSpec& d = l.delta;
   const MatmulInput mixed = p.input(Buf::kMix, d.value_dim(), p.rows.n_rows, Buf::kActWide);
   ops_.product(p, mixed, d.out, p.ws.get(Buf::kY), spec_.n_embd);
-  ops_.add_residual(p, {l.mixer_post_norm});
+  ops_.add_residual(p, {l.residual_scale, l.mixer_post_norm});
 }
 
 void DeltaBlocks::replay(const CpuSession& session, uint32_t layer, float* state,

@@ -10,14 +10,15 @@
 
 namespace sharpi::cpu {
 
-class DeltaBlocks final : public StateReplay {
+class DeltaBlocks {
  public:
   /// `ops` outlives it.
   explicit DeltaBlocks(const BlockOps& ops)
       : ops_(ops), spec_(ops.spec()), kernels_(ops.kernels()) {}
   /// The operations from kDeltaIn to kDeltaOut.
   Status run(const Op& op, const Pass& p) const;
-  void replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const override;
+  /// As StateReplay::replay(), of a layer of this kind.
+  void replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const;
 
  private:
   void project(const Pass& p, uint32_t layer) const;

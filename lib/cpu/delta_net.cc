@@ -69,7 +69,7 @@ void run_conv(const DeltaTable& table, const DeltaNetTask& t, uint32_t head, flo
   if (t.before != nullptr) run_conv(table, *t.before, head, memory);
   const DeltaNetShape& s = t.shape;
   const uint64_t c0 = uint64_t{head} * s.head_dim;
-  DeltaConv job;
+  ShortConv job;
   job.x = t.qkv + c0;
   job.x_stride = s.conv_dim();
   job.taps = t.conv1d + c0 * s.conv_kernel;

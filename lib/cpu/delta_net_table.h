@@ -6,25 +6,12 @@
 
 #include <cstdint>
 
+#include "cpu/short_conv.h"
+
 namespace sharpi::cpu {
 
 /// Tokens per chunk of the chunked form.
 inline constexpr uint32_t kDeltaChunk = 64;
-
-/// Convolution and SiLU of the channels of one head, in place, all rows; the state is the last
-/// kernel - 1 raw rows. Query and key heads are normalised after it.
-struct DeltaConv {
-  float* x = nullptr;  // [n_rows][x_stride]
-  uint64_t x_stride = 0;
-  const float* taps = nullptr;     // [dim][kernel]
-  const float* tail_in = nullptr;  // [kernel - 1][tail_stride], oldest first
-  float* tail_out = nullptr;       // may be tail_in; null: not kept
-  uint64_t tail_stride = 0;
-  uint32_t dim = 0, kernel = 0, n_rows = 0;
-  bool normalize = false;  // x *= norm_scale / max(|x|, eps)
-  float norm_scale = 1.0f, eps = 0.0f;
-  float* work = nullptr;  // [2 * kernel][dim]
-};
 
 /// The rows of one value head. q is scaled, q and k are normalised.
 struct DeltaHead {
@@ -56,7 +43,7 @@ struct DeltaGate {
 
 struct DeltaTable {
   uint32_t width;  // head_dim must be a multiple of it
-  void (*conv)(const DeltaConv&);
+  void (*conv)(const ShortConv&);
   void (*recurrence)(const DeltaHead&);
   void (*chunks)(const DeltaHead&);
   void (*gate)(const DeltaGate&);

@@ -82,7 +82,7 @@ void ExpertBlocks::run(Pass& p, uint32_t layer) const {
   if (l.ffn.beside_dense()) {
     ops_.norm_rows(p, p.ws.get(Buf::kY), l.ffn.expert_post_norm, p.ws.get(Buf::kMoeSum));
   } else {
-    ops_.add_residual(p, {l.ffn_post_norm});
+    ops_.add_residual(p, {l.residual_scale, l.ffn_post_norm});
   }
 }
 
@@ -96,12 +96,17 @@ void ExpertBlocks::experts(const Pass& p, const FfnSpec& f, const MatmulInput& i
   // Slots of one expert are consecutive, so its weights are read once for all its rows.
   const uint32_t n_slots = group_by_expert(p.ws, p.rows.n_rows, f);
   const auto* slot_row = p.ws.get<uint32_t>(Buf::kMoeRows);
-  size_t n = expert_tasks(p, f.gate, in, slot_row, g, stride, 0);
-  if (!f.fused_gate_up) n = expert_tasks(p, f.up, in, slot_row, u, stride, n);
+  size_t n = expert_tasks(p, f.gate ? f.gate : f.up, in, slot_row, g, stride, 0);
+  if (f.gate && !f.fused_gate_up) n = expert_tasks(p, f.up, in, slot_row, u, stride, n);
   p.matmul().run({tasks, n});
-  add_biases(ops_, p.ws, f.gate_bias, g, stride, f.n_experts);
-  add_biases(ops_, p.ws, f.up_bias, u, stride, f.n_experts);
-  ops_.activate(f, g, f.fused_gate_up ? g + width : u, stride, width, n_slots, g);
+  if (f.gate) {
+    add_biases(ops_, p.ws, f.gate_bias, g, stride, f.n_experts);
+    add_biases(ops_, p.ws, f.up_bias, u, stride, f.n_experts);
+    ops_.activate(f, g, f.fused_gate_up ? g + width : u, stride, width, n_slots, g);
+  } else {
+    add_biases(ops_, p.ws, f.up_bias, g, stride, f.n_experts);
+    ops_.activate_alone(f, g, nullptr, width, n_slots);
+  }
 
   const MatmulInput h = p.input(Buf::kFfnGate, width, n_slots, Buf::kActWide);
   float* out = p.ws.get(Buf::kMoeOut);

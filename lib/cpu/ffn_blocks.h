@@ -17,14 +17,15 @@ class FfnBlocks {
 
  private:
   void norm_ffn(Pass& p, const LayerSpec& l) const;
-  void gate_up(const Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
-               uint64_t width) const;
-  void up_alone(const Pass& p, const FfnSpec& f) const;
+  /// The hidden rows of an FFN, which may have no gate.
+  void hidden(const Pass& p, const FfnSpec& f, const TensorRef& gate, const TensorRef& up,
+              const TensorRef& up_bias, uint64_t width) const;
   void down(const Pass& p, const TensorRef& down, uint64_t width) const;
   void norm_router(Pass& p, const LayerSpec& l) const;
+  void choose(const FfnSpec& f, float* logits, float* scores, uint32_t* ids, float* weights) const;
   void route(Pass& p, const LayerSpec& l) const;
   void dense_path(Pass& p, const LayerSpec& l) const;
-  void shared_expert(const Pass& p, const FfnSpec& f) const;
+  void shared_expert(const Pass& p, const LayerSpec& l) const;
   void per_layer_injection(const Pass& p, uint32_t layer) const;
   void scale_layer(const Pass& p, const LayerSpec& l) const;
 

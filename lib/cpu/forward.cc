@@ -15,6 +15,7 @@ Forward::Forward(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& co
       kernels_(*config.kernels),
       attention_(ops_),
       delta_(ops_),
+      mamba_(ops_),
       ffn_(ops_),
       experts_(ops_) {}
 
@@ -73,6 +74,10 @@ Status Forward::run_op(const Op& op, Pass& p) const {
     case OpKind::kDeltaNet:
     case OpKind::kDeltaOut:
       return delta_.run(op, p);
+    case OpKind::kMambaIn:
+    case OpKind::kMamba:
+    case OpKind::kMambaOut:
+      return mamba_.run(op, p);
     case OpKind::kExperts:
       experts_.run(p, op.layer);
       return Status::ok();
@@ -94,6 +99,18 @@ Status Forward::run_op(const Op& op, Pass& p) const {
       return Status::ok();
   }
   return Status::error(Code::kInternal, "an operation has a kind that does not exist");
+}
+
+void Forward::replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const {
+  switch (spec_.layers[layer].mixer) {
+    case MixerKind::kGatedDeltaNet:
+      return delta_.replay(session, layer, state, conv);
+    case MixerKind::kMamba2:
+      return mamba_.replay(session, layer, state, conv);
+    case MixerKind::kAttention:
+    case MixerKind::kNone:
+      return;  // no state
+  }
 }
 
 void Forward::embed(const Pass& p, Buf to) const {
@@ -220,6 +237,11 @@ void Forward::head(const Pass& p) const {
                     : p.ws.get(Buf::kLogits);
   const MatmulInput in = p.input(Buf::kNorm, e, n_rows, Buf::kActE);
   p.product(s.output, in, y, v);
+  if (s.logit_scale != 1.0f) {
+    ops_.pool().for_range(n_rows * v, 4096, [&](uint64_t b, uint64_t end) {
+      scale_inplace(kernels_, y + b, s.logit_scale, end - b);
+    });
+  }
   if (s.logit_softcap != 0.0f) {
     ops_.pool().for_range(n_rows * v, 4096, [&](uint64_t b, uint64_t end) {
       softcap(kernels_, y + b, s.logit_softcap, end - b);

@@ -9,10 +9,11 @@
 #include "cpu/delta_blocks.h"
 #include "cpu/expert_blocks.h"
 #include "cpu/ffn_blocks.h"
+#include "cpu/mamba_blocks.h"
 
 namespace sharpi::cpu {
 
-class Forward {
+class Forward final : public StateReplay {
  public:
   /// `spec` and `pool` outlive it.
   Forward(const ModelSpec& spec, ThreadPool& pool, const MatmulConfig& config);
@@ -24,7 +25,7 @@ class Forward {
   Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,
                  CpuWorkspace& ws) const;
   const ExpertBlocks& experts() const { return experts_; }
-  const StateReplay& replay() const { return delta_; }
+  void replay(const CpuSession& session, uint32_t layer, float* state, float* conv) const override;
 
  private:
   Status run_program(const Segment& segment, Pass& p) const;
@@ -41,6 +42,7 @@ class Forward {
   const KernelSet& kernels_;
   const AttentionBlocks attention_;
   const DeltaBlocks delta_;
+  const MambaBlocks mamba_;
   const FfnBlocks ffn_;
   const ExpertBlocks experts_;
 };

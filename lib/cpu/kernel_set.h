@@ -12,6 +12,7 @@
 #include "cpu/attention_table.h"
 #include "cpu/delta_net_table.h"
 #include "cpu/isa.h"
+#include "cpu/mamba2_table.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/ops_table.h"
 
@@ -42,11 +43,12 @@ struct AttentionKernels {
 struct KernelSet {
   const char* name;  // of its InstructionSet
   Isa isa;
-  const KernelSet* narrower;  // takes the heads that `delta` does not; null: there are none
+  const KernelSet* narrower;  // takes heads that `delta` and `mamba2` do not; null: there are none
   const MatmulKernels& (&matmul)();
   const OpsTable& ops;
   AttentionKernels attention;
-  Named<DeltaTable> delta;  // for heads of a multiple of its width
+  Named<DeltaTable> delta;    // for heads of a multiple of its width
+  Named<Mamba2Table> mamba2;  // likewise, and for such states
 };
 
 /// Plain C++: the reference.

@@ -101,12 +101,32 @@ void activate(const KernelSet& kernels, Activation activation, const float* gate
     case Activation::kSwigluClamped:
       return swiglu_clamped(kernels, gate, up, n, y);
     case Activation::kGeluErf:
-      break;  // gelu(): it has no gate
+    case Activation::kReluSquared:
+      break;  // activate_alone(): it has no gate
   }
 }
 
 void gelu(const KernelSet& kernels, float* y, const float* bias, uint64_t n) {
   kernels.ops.gelu(y, bias, n);
+}
+void relu_squared(const KernelSet& kernels, float* y, const float* bias, uint64_t n) {
+  kernels.ops.relu_squared(y, bias, n);
+}
+void activate_alone(const KernelSet& kernels, Activation activation, float* y, const float* bias,
+                    uint64_t n) {
+  switch (activation) {
+    case Activation::kGeluErf:
+      return gelu(kernels, y, bias, n);
+    case Activation::kReluSquared:
+      return relu_squared(kernels, y, bias, n);
+    case Activation::kSilu:
+    case Activation::kGeluTanh:
+    case Activation::kSwigluClamped:
+      break;  // activate(): it has a gate
+  }
+}
+void sigmoid(const KernelSet& kernels, float* x, uint64_t n) {
+  kernels.ops.sigmoid(x, n);
 }
 void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate, uint64_t n) {
   kernels.ops.sigmoid_gate(y, gate, n);

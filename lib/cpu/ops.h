@@ -46,6 +46,12 @@ void activate(const KernelSet& kernels, Activation activation, const float* gate
               uint64_t n, float* y);
 /// y = gelu(y + bias), with the error function; bias may be null.
 void gelu(const KernelSet& kernels, float* y, const float* bias, uint64_t n);
+/// y = max(y + bias, 0)^2; bias may be null.
+void relu_squared(const KernelSet& kernels, float* y, const float* bias, uint64_t n);
+/// What an FFN without a gate does with its product: y = act(y + bias); bias may be null.
+void activate_alone(const KernelSet& kernels, Activation activation, float* y, const float* bias,
+                    uint64_t n);
+void sigmoid(const KernelSet& kernels, float* x, uint64_t n);  // x = sigmoid(x)
 void sigmoid_gate(const KernelSet& kernels, float* y, const float* gate,
                   uint64_t n);  // y *= sigmoid(gate)
 void silu_gate(const KernelSet& kernels, float* y, const float* gate,

@@ -23,6 +23,8 @@ struct OpsTable {
   void (*geglu)(const float* gate, const float* up, uint64_t n, float* y);
   void (*swiglu_clamped)(const float* gate, const float* up, uint64_t n, float* y);
   void (*gelu)(float* y, const float* bias, uint64_t n);
+  void (*relu_squared)(float* y, const float* bias, uint64_t n);
+  void (*sigmoid)(float* x, uint64_t n);
   void (*sigmoid_gate)(float* y, const float* gate, uint64_t n);
   void (*silu_gate)(float* y, const float* gate, uint64_t n);
   void (*softcap)(float* y, float cap, uint64_t n);

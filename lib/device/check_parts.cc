@@ -2,6 +2,47 @@
 #include "device/check_parts.h"
 
 namespace sharpi::device {
+namespace {
+
+Status not_yet(uint32_t layer, const char* what) {
+  return Status::error(Code::kUnsupported,
+                       "layer %u %s, which the GPU does not compute yet; the CPU does", layer,
+                       what);
+}
+
+Status check_mixer(uint32_t i, const LayerSpec& l) {
+  switch (l.mixer) {
+    case MixerKind::kMamba2:
+      return not_yet(i, "is of Mamba-2");
+    case MixerKind::kNone:
+      return not_yet(i, "has no mixer");
+    case MixerKind::kAttention:
+    case MixerKind::kGatedDeltaNet:
+      break;
+  }
+  return Status::ok();
+}
+
+Status check_ffn(uint32_t i, const LayerSpec& l) {
+  const FfnSpec& f = l.ffn;
+  switch (f.kind) {
+    case FfnKind::kDense:
+      if (f.gate && !f.up_bias && !f.down_bias) return Status::ok();
+      return not_yet(i, "has a dense FFN without a gate or with biases");
+    case FfnKind::kMoe:
+      if (!f.gate) return not_yet(i, "has experts without a gate");
+      if (f.scores != RouterScores::kSoftmax || f.choice_bias || f.share_scale != 1.0f)
+        return not_yet(i,
+                       "has a router whose scores are sigmoids, chosen by other numbers than "
+                       "their shares, or whose shares are scaled");
+      break;
+    case FfnKind::kNone:
+      return not_yet(i, "has no FFN");
+  }
+  return Status::ok();
+}
+
+}  // namespace
 
 Status check_parts(const ModelSpec& spec, const Placement& placement) {
   if (spec.is_encoder()) {
@@ -10,13 +51,18 @@ Status check_parts(const ModelSpec& spec, const Placement& placement) {
                          spec.architecture.c_str());
   }
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    const FfnSpec& f = spec.layers[l].ffn;
-    if (placement.ffn[l] != DeviceIndex::kHere || f.kind != FfnKind::kDense) continue;
-    if (f.gate && !f.up_bias && !f.down_bias) continue;
+    const LayerSpec& layer = spec.layers[l];
+    const bool mixer = placement.mixer[l] == DeviceIndex::kHere;
+    const bool ffn = placement.ffn[l] == DeviceIndex::kHere;
+    if (mixer) SHARPI_TRY(check_mixer(l, layer));
+    if (ffn) SHARPI_TRY(check_ffn(l, layer));
+    if ((mixer || ffn) && layer.residual_scale != 1.0f)
+      return not_yet(l, "scales what it adds to the residual stream");
+  }
+  if (placement.head == DeviceIndex::kHere && spec.logit_scale != 1.0f) {
     return Status::error(Code::kUnsupported,
-                         "layer %u has a dense FFN without a gate or with biases, which the GPU "
-                         "does not compute yet",
-                         l);
+                         "%s scales its logits, which the GPU does not compute yet; the CPU does",
+                         spec.architecture.c_str());
   }
   return Status::ok();
 }

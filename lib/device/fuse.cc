@@ -54,6 +54,9 @@ void Fuser::add(const Op& op) {
     case OpKind::kLayerEnd:
       return add_ffn(op);
     case OpKind::kPerLayerInputsAgain:
+    case OpKind::kMambaIn:
+    case OpKind::kMamba:
+    case OpKind::kMambaOut:
       break;  // no launch computes it
   }
   list_.unknown = list_.unknown == nullptr ? op_name(op.kind) : list_.unknown;

@@ -26,6 +26,7 @@ Epilogue gated(const FfnSpec& f) {
     case Activation::kSwigluClamped:
       return Epilogue::kSwiGluClamped;
     case Activation::kGeluErf:
+    case Activation::kReluSquared:
       break;  // no GPU tier takes it: check_parts()
   }
   return Epilogue::kSwiGlu;

@@ -72,6 +72,9 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
         case MixerKind::kGatedDeltaNet:
           add_delta(&w, layer.delta);
           break;
+        case MixerKind::kMamba2:
+        case MixerKind::kNone:
+          break;  // check_parts() refuses them
       }
     }
     if (placement.ffn[l] == DeviceIndex::kHere) add_ffn(&w, layer.ffn);

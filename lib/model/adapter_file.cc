@@ -227,7 +227,7 @@ class AdapterReader {
                                       : "such a tensor";
     return Status::error(Code::kUnsupported,
                          "the adapter changes %s: adapters of %s are not supported, only those of "
-                         "attention, delta nets, and dense or shared FFNs",
+                         "attention, delta nets, Mamba-2, and dense or shared FFNs",
                          shown(name).c_str(), what);
   }
 

@@ -220,6 +220,15 @@ Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, ui
   ffn->activation = activation;
   ffn->d_ff = d_ff;
   const Extent width{d_ff, "%.feed_forward_length"};
+  if (activation == Activation::kReluSquared) {
+    return b.load_layer(
+        block, {
+                   {&ffn->up, "ffn_up.weight", WeightKind::kComputable, trunk.embd, width},
+                   {&ffn->down, "ffn_down.weight", WeightKind::kComputable, width, trunk.embd},
+                   {&ffn->up_bias, "ffn_up.bias", WeightKind::kF32, width, {}, {}, true},
+                   {&ffn->down_bias, "ffn_down.bias", WeightKind::kF32, trunk.embd, {}, {}, true},
+               });
+  }
   return b.load_layer(
       block, {
                  {&ffn->gate, "ffn_gate.weight", WeightKind::kComputable, trunk.embd, width},
@@ -299,11 +308,17 @@ Status load_shared_expert(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block
                           const MoeKeys& moe, FfnSpec* ffn) {
   ffn->d_shared = static_cast<uint32_t>(moe.shared_width.n);
   const Extent& width = moe.shared_width;
+  if (moe.shared_has_gate_inp) {
+    SHARPI_TRY(b.load_layer(block, {{&ffn->shared_gate_inp, "ffn_gate_inp_shexp.weight",
+                                     WeightKind::kF32, trunk.embd}}));
+  }
+  if (moe.activation != Activation::kReluSquared) {
+    SHARPI_TRY(b.load_layer(block, {{&ffn->shared_gate, "ffn_gate_shexp.weight",
+                                     WeightKind::kComputable, trunk.embd, width}}));
+  }
   return b.load_layer(
       block,
       {
-          {&ffn->shared_gate_inp, "ffn_gate_inp_shexp.weight", WeightKind::kF32, trunk.embd},
-          {&ffn->shared_gate, "ffn_gate_shexp.weight", WeightKind::kComputable, trunk.embd, width},
           {&ffn->shared_up, "ffn_up_shexp.weight", WeightKind::kComputable, trunk.embd, width},
           {&ffn->shared_down, "ffn_down_shexp.weight", WeightKind::kComputable, width, trunk.embd},
       });
@@ -312,6 +327,10 @@ Status load_shared_expert(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block
 Status load_gate_up(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, const MoeKeys& moe,
                     const Extent& experts, FfnSpec* ffn) {
   constexpr const char* kFused = "ffn_gate_up_exps.weight";
+  if (moe.activation == Activation::kReluSquared) {
+    return b.load_layer(block, {{&ffn->up, "ffn_up_exps.weight", WeightKind::kComputable,
+                                 trunk.embd, moe.width, experts}});
+  }
   ffn->fused_gate_up = b.has_layer_tensor(block, kFused);
   if (!ffn->fused_gate_up) {
     return b.load_layer(block, {
@@ -337,7 +356,7 @@ Status load_gate_up(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, cons
 Status load_moe_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, const MoeKeys& moe,
                     FfnSpec* ffn) {
   ffn->kind = FfnKind::kMoe;
-  ffn->activation = Activation::kSilu;
+  ffn->activation = moe.activation;
   ffn->d_ff = static_cast<uint32_t>(moe.width.n);
   ffn->n_experts = moe.n_experts;
   ffn->n_used = moe.n_used;

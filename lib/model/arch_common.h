@@ -67,7 +67,7 @@ Status load_attention_tensors(SpecBuilder& b, const TrunkKeys& trunk, uint32_t b
 Status load_sandwich_norms(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block,
                            LayerSpec* layer);
 
-/// Dense gate/up/down of width d_ff.
+/// Dense gate/up/down of width d_ff; of kReluSquared up and down, and biases where there are some.
 Status load_dense_ffn(SpecBuilder& b, const TrunkKeys& trunk, uint32_t block, uint32_t d_ff,
                       Activation activation, FfnSpec* ffn);
 
@@ -93,7 +93,10 @@ struct MoeKeys {
   uint32_t n_experts = 0, n_used = 0;
   Extent width;  // of one expert
   bool renormalize = false;
-  Extent shared_width{0};  // of the shared expert; 0 = none
+  Extent shared_width{0};           // of the shared expert; 0 = none
+  bool shared_has_gate_inp = true;  // a number of each row scales the shared expert
+  /// kReluSquared: routed and shared experts have no gate.
+  Activation activation = Activation::kSilu;
 };
 
 /// expert_count and expert_used_count; group-limited routing is refused.

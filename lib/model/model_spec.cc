@@ -18,6 +18,8 @@ const AttentionSpec* LayerSpec::attends() const {
     case MixerKind::kAttention:
       return &attention;
     case MixerKind::kGatedDeltaNet:
+    case MixerKind::kMamba2:
+    case MixerKind::kNone:
       return nullptr;
   }
   return nullptr;
@@ -26,8 +28,10 @@ const AttentionSpec* LayerSpec::attends() const {
 bool LayerSpec::is_recurrent() const {
   switch (mixer) {
     case MixerKind::kAttention:
+    case MixerKind::kNone:
       return false;
     case MixerKind::kGatedDeltaNet:
+    case MixerKind::kMamba2:
       return true;
   }
   return false;
@@ -37,6 +41,16 @@ Recurrence LayerSpec::recurrence() const {
   Recurrence r;
   switch (mixer) {
     case MixerKind::kAttention:
+    case MixerKind::kNone:
+      break;
+    case MixerKind::kMamba2:
+      r.state = uint64_t{mamba.inner()} * mamba.state_dim;
+      r.conv = uint64_t{mamba.conv_kernel - 1} * mamba.conv_dim();
+      r.inputs.resize(Mamba2Spec::kInputs);
+      r.inputs[Mamba2Spec::kXbc] = mamba.conv_dim();
+      r.inputs[Mamba2Spec::kDt] = mamba.n_heads;
+      r.in_place = uint64_t{mamba.conv_dim()} + mamba.n_heads;
+      r.outs = mamba.inner();
       break;
     case MixerKind::kGatedDeltaNet:
       r.state = uint64_t{delta.n_v_heads} * delta.head_dim * delta.head_dim;
@@ -54,11 +68,16 @@ Recurrence LayerSpec::recurrence() const {
 std::vector<const TensorRef*> LayerSpec::mixer_products() const {
   const AttentionSpec& a = attention;
   const DeltaNetSpec& d = delta;
+  const Mamba2Spec& m = mamba;
   switch (mixer) {
     case MixerKind::kAttention:
       return {&a.q, &a.k, &a.v, &a.o};
     case MixerKind::kGatedDeltaNet:
       return {&d.qkv, &d.gate, &d.alpha, &d.beta, &d.out};
+    case MixerKind::kMamba2:
+      return {&m.gate, &m.xbc, &m.dt, &m.out};
+    case MixerKind::kNone:
+      break;
   }
   return {};
 }
@@ -66,11 +85,16 @@ std::vector<const TensorRef*> LayerSpec::mixer_products() const {
 std::vector<const TensorRef*> LayerSpec::mixer_vectors() const {
   const AttentionSpec& a = attention;
   const DeltaNetSpec& d = delta;
+  const Mamba2Spec& m = mamba;
   switch (mixer) {
     case MixerKind::kAttention:
       return {&a.q_norm, &a.k_norm, &a.q_bias, &a.k_bias, &a.v_bias, &a.o_bias, &a.sinks};
     case MixerKind::kGatedDeltaNet:
       return {&d.conv1d, &d.dt_bias, &d.a, &d.norm};
+    case MixerKind::kMamba2:
+      return {&m.conv1d, &m.conv_bias, &m.dt_bias, &m.a, &m.d, &m.norm};
+    case MixerKind::kNone:
+      break;
   }
   return {};
 }
@@ -93,6 +117,7 @@ std::vector<const TensorRef*> LayerSpec::ffn_others() const {
           &f.shared_post_norm,
           &f.expert_scale,
           &f.router_bias,
+          &f.choice_bias,
           &f.gate_bias,
           &f.up_bias,
           &f.down_bias,
@@ -139,6 +164,7 @@ std::shared_ptr<const ModelSpec> make_mtp_spec(const ModelSpec& spec, uint32_t n
   own->n_ctx_train = spec.n_ctx_train;
   own->rms_eps = spec.rms_eps;
   own->embedding_scale = spec.embedding_scale;
+  own->logit_scale = spec.logit_scale;
   own->logit_softcap = spec.logit_softcap;
   own->layers = {m.layer};
   own->token_embd = m.embd ? m.embd : spec.token_embd;

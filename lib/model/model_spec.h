@@ -13,104 +13,34 @@
 #include "base/kv_dtype.h"
 #include "base/status.h"
 #include "gguf/gguf_file.h"
+#include "model/mixer_spec.h"
 #include "model/pooled_spec.h"
 #include "model/tensor_ref.h"
 
 namespace sharpi {
 
-enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet };
-enum class FfnKind : uint8_t { kDense, kMoe };
+enum class MixerKind : uint8_t { kAttention, kGatedDeltaNet, kMamba2, kNone };
+enum class FfnKind : uint8_t { kDense, kMoe, kNone };
 /// kSwigluClamped (gpt-oss): with g = min(gate, 7) and u = up limited to [-7, 7],
-/// g sigmoid(1.702 g) (u + 1).
-enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluClamped, kGeluErf };
-enum class QkNorm : uint8_t { kNone, kPerHead, kWholeVector };
-/// Which elements of a head a rotation turns together: j and j + n_rot/2 (NEOX), or 2j and 2j + 1
-/// (NORM), for which converters have permuted the rows of the projections.
-enum class RopePairs : uint8_t { kHalves, kNeighbours };
-
-/// Rotary embedding over the first n_rot dims of a head; 0 = a layer without (NoPE).
-struct RopeSpec {
-  uint32_t n_rot = 0;
-  RopePairs pairs = RopePairs::kHalves;
-  double freq_base = 10000.0;
-  double freq_scale = 1.0;                   // 1/factor for linear scaling
-  const GgufTensor* freq_factors = nullptr;  // n_rot/2 f32 divisors of the angles
-  /// Their values, read from the file: sessions ask for them long after it was loaded.
-  std::shared_ptr<const std::vector<float>> freq_values;
-  /// Divisors of contexts of more than long_from tokens (LongRoPE, arXiv 2402.13753); is_long:
-  /// those are taken, for all sessions of a plan alike (spec_for_context()).
-  const GgufTensor* long_factors = nullptr;
-  std::shared_ptr<const std::vector<float>> long_values;
-  uint32_t long_from = 0;
-  bool is_long = false;
-  const std::vector<float>* divisors() const { return (is_long ? long_values : freq_values).get(); }
-  double magnitude = 1.0;  // multiplies cosines and sines
-  /// arXiv 2309.00071.
-  bool yarn = false;
-  double yarn_factor = 1.0, yarn_orig_ctx = 0.0, yarn_ext = 1.0;
-  double yarn_beta_fast = 32.0, yarn_beta_slow = 1.0;
-  bool yarn_whole_pairs = true;  // the ramp begins and ends at whole pairs of elements
-};
-
-struct AttentionSpec {
-  uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
-  float scale = 0.0f;   // of q.k
-  uint32_t window = 0;  // 0 = full causal; else keys with 0 <= q_pos - k_pos < window
-  /// False: a row sees the rows of its text on both sides (in a window those less than `window`
-  /// away), all of which come in one pass. Nothing is stored.
-  bool causal = true;
-  bool fused_qkv = false;  // `q` has the rows of q, k and v, in this order; k and v are absent
-  QkNorm qk_norm = QkNorm::kNone;
-  /// Queries are scaled by 1 + temperature ln(1 + floor(position / temperature_rows)); 0 = not.
-  float temperature = 0.0f;
-  uint32_t temperature_rows = 1;
-  bool v_norm = false;       // weightless RMS norm of each V head
-  bool v_from_k = false;     // V = raw K projection (before norm and RoPE); no attn_v weight
-  bool output_gate = false;  // attn_q rows are (query, gate) per head; o *= sigmoid(gate)
-  int32_t kv_source = -1;    // -1 = owns its KV; else the layer whose rows it reads
-  RopeSpec rope;
-  TensorRef q, k, v, o;
-  TensorRef q_norm, k_norm;          // f32; absent without qk_norm
-  TensorRef q_bias, k_bias, v_bias;  // f32, added before norms and RoPE (optional)
-  TensorRef o_bias;                  // f32 {E}, added to the output projection (optional)
-  /// f32 {n_heads} (optional): a score beside those of the keys, with no value to it. The softmax
-  /// of every query of the head begins with it (attention sinks, arXiv 2309.17453, learned).
-  TensorRef sinks;
-};
-
-/// Gated delta net (arXiv 2412.06464); exact steps in docs/architecture.md.
-struct DeltaNetSpec {
-  uint32_t n_k_heads = 0, n_v_heads = 0, head_dim = 0, conv_kernel = 0;
-  /// The key head of value head h is h / (n_v_heads / n_k_heads); else h % n_k_heads.
-  bool grouped = false;
-  uint32_t key_dim() const { return n_k_heads * head_dim; }
-  uint32_t value_dim() const { return n_v_heads * head_dim; }
-  uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }
-  TensorRef qkv, gate, alpha, beta, out;  // projections
-  TensorRef conv1d, dt_bias, a, norm;     // f32
-  /// What its recurrence reads of a row, as planes of Recurrence::inputs: projections before the
-  /// convolution, alpha, beta.
-  enum Input : uint32_t { kQkv, kAlpha, kBeta, kInputs };
-};
-
-/// What a recurrent mixer carries from row to row, in floats.
-struct Recurrence {
-  uint64_t state = 0,
-           conv = 0;  // the state, and the rows that a convolution before it looks back at
-  std::vector<uint64_t> inputs;     // of one row: the widths of what the recurrence reads
-  uint64_t in_place = 0, outs = 0;  // of one row: inputs that it overwrites, and what comes out
-};
-
+/// g sigmoid(1.702 g) (u + 1). FFNs without a gate: kGeluErf, and kReluSquared, which is
+/// max(up, 0)^2.
+enum class Activation : uint8_t { kSilu, kGeluTanh, kSwigluClamped, kGeluErf, kReluSquared };
+/// What a router's logits become, before the largest are taken: shares that sum to 1 over all
+/// experts, or each its own number from 0 to 1.
+enum class RouterScores : uint8_t { kSoftmax, kSigmoid };
 struct FfnSpec {
   FfnKind kind = FfnKind::kDense;
   Activation activation = Activation::kSilu;
   uint32_t d_ff = 0;           // dense width, or one expert's width
-  TensorRef gate, up, down;    // dense, or the expert slabs; a dense FFN may have no gate
+  TensorRef gate, up, down;    // dense, or the expert slabs; there may be no gate
   bool fused_gate_up = false;  // MoE: `gate` holds gate rows then up rows, `up` is absent
   uint32_t n_experts = 0, n_used = 0;
   bool renormalize = false;  // top-k weights /= max(sum, 2^-14)
+  RouterScores scores = RouterScores::kSoftmax;
+  float share_scale = 1.0f;  // multiplies the weights of those that are used
   TensorRef router;          // f32 {E, n_experts}
   TensorRef router_bias;     // f32 {n_experts}, added to the router's logits (optional)
+  TensorRef choice_bias;     // f32 {n_experts}, added to scores for the choice alone (optional)
   // f32, a row for each expert, added to its products: all of them, or none. Of a dense FFN without
   // a gate the latter two, each optional.
   TensorRef gate_bias, up_bias, down_bias;  // {d_ff}, {d_ff}, {E} x n_experts
@@ -131,6 +61,7 @@ struct LayerSpec {
   MixerKind mixer = MixerKind::kAttention;
   AttentionSpec attention;
   DeltaNetSpec delta;
+  Mamba2Spec mamba;
   FfnSpec ffn;
   TensorRef mixer_norm;       // before the mixer; absent in layers with residual norms
   TensorRef mixer_post_norm;  // on the mixer's output, before the residual add (optional)
@@ -142,6 +73,7 @@ struct LayerSpec {
   const TensorRef& expert_norm() const { return ffn.beside_dense() ? ffn.expert_norm : ffn_norm; }
   TensorRef ple_gate, ple_proj, ple_post_norm;  // per-layer embedding injection (optional)
   float output_scale = 1.0f;                    // multiplies the residual stream at the layer's end
+  float residual_scale = 1.0f;  // multiplies what mixer and FFN add to the residual stream
 
   // What follows from the kind of mixer; each kind says all of it.
   /// Its attention over stored rows; null: it reads none.
@@ -194,6 +126,7 @@ struct ModelSpec {
   uint32_t n_embd = 0, n_vocab = 0, n_ctx_train = 0;
   float rms_eps = 1e-6f;  // of norms of all kinds
   float embedding_scale = 1.0f;
+  float logit_scale = 1.0f;    // multiplies logits
   float logit_softcap = 0.0f;  // 0 = none
   std::vector<LayerSpec> layers;
   TensorRef token_embd, output_norm, output;  // output = token_embd when tied; encoders: absent
@@ -214,7 +147,7 @@ struct ModelSpec {
   std::string left_out;  // parts of the file beside the text model, in words; empty: none
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
-  bool is_hybrid() const;      // any gated-delta-net layer
+  bool is_hybrid() const;      // any recurrent layer
   bool is_encoder() const;     // reads whole texts in one pass and stores no rows
   bool has_window() const;     // any sliding-window layer
   bool has_long_rope() const;  // its angles are those of long contexts

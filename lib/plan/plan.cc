@@ -319,6 +319,12 @@ Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out) 
     case MixerKind::kGatedDeltaNet:
       out->mixer = SHARPI_MIXER_DELTA_NET;
       return Status::ok();
+    case MixerKind::kMamba2:
+      out->mixer = SHARPI_MIXER_MAMBA2;
+      return Status::ok();
+    case MixerKind::kNone:
+      out->mixer = SHARPI_MIXER_NONE;
+      return Status::ok();
     case MixerKind::kAttention:
       out->mixer = a.window != 0 ? SHARPI_MIXER_WINDOW : SHARPI_MIXER_ATTENTION;
       break;

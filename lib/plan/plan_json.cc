@@ -71,6 +71,8 @@ std::string device_json(const sharpi_plan_device& d) {
 const char* mixer_name(uint32_t mixer) {
   return mixer == SHARPI_MIXER_DELTA_NET ? "delta net"
          : mixer == SHARPI_MIXER_WINDOW  ? "window"
+         : mixer == SHARPI_MIXER_MAMBA2  ? "mamba-2"
+         : mixer == SHARPI_MIXER_NONE    ? "none"
                                          : "attention";
 }
 

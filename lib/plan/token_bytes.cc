@@ -15,10 +15,9 @@ uint64_t sum(std::initializer_list<const TensorRef*> refs) {
   return n;
 }
 
-uint64_t state_bytes(const DeltaNetSpec& d) {
-  const uint64_t matrix = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim;
-  const uint64_t conv = uint64_t{d.conv_dim()} * (d.conv_kernel - 1);
-  return (matrix + conv) * sizeof(float);
+uint64_t state_bytes(const LayerSpec& l) {
+  const Recurrence r = l.recurrence();
+  return (r.state + r.conv) * sizeof(float);
 }
 
 uint32_t live_slots(const SessionShape& s) {
@@ -39,11 +38,16 @@ LayerBytes layer_bytes(const ModelSpec& spec, uint32_t layer) {
   for (const TensorRef* t : l.mixer_products()) b.mixer += t->bytes();
   b.ffn = sum({&f.router, &f.shared_gate, &f.shared_up, &f.shared_down});
   const uint64_t matrices = sum({&f.gate, &f.up, &f.down});
-  if (f.kind == FfnKind::kDense) {
-    b.ffn += matrices;
-  } else {
-    b.experts = matrices;
-    b.experts_read = matrices / f.n_experts * f.n_used;
+  switch (f.kind) {
+    case FfnKind::kDense:
+      b.ffn += matrices;
+      break;
+    case FfnKind::kMoe:
+      b.experts = matrices;
+      b.experts_read = matrices / f.n_experts * f.n_used;
+      break;
+    case FfnKind::kNone:
+      break;
   }
   return b;
 }
@@ -52,7 +56,10 @@ uint64_t row_bytes_held(const ModelSpec& spec, uint32_t layer, const SessionShap
   const LayerSpec& l = spec.layers[layer];
   switch (l.mixer) {
     case MixerKind::kGatedDeltaNet:
-      return 2 * state_bytes(l.delta);  // committed, working
+    case MixerKind::kMamba2:
+      return 2 * state_bytes(l);  // committed, working
+    case MixerKind::kNone:
+      return 0;
     case MixerKind::kAttention:
       break;
   }
@@ -69,7 +76,10 @@ uint64_t row_bytes_read(const ModelSpec& spec, uint32_t layer, const SessionShap
   const LayerSpec& l = spec.layers[layer];
   switch (l.mixer) {
     case MixerKind::kGatedDeltaNet:
-      return 2 * state_bytes(l.delta);  // read and written
+    case MixerKind::kMamba2:
+      return 2 * state_bytes(l);  // read and written
+    case MixerKind::kNone:
+      return 0;
     case MixerKind::kAttention:
       break;
   }

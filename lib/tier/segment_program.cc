@@ -78,6 +78,13 @@ class ProgramMaker {
         add(OpKind::kDeltaNet);
         add(OpKind::kDeltaOut);
         break;
+      case MixerKind::kMamba2:
+        add(OpKind::kMambaIn);
+        add(OpKind::kMamba);
+        add(OpKind::kMambaOut);
+        break;
+      case MixerKind::kNone:
+        break;
     }
     if (layer_ == last_mixer_ && spec_.has_window()) add(OpKind::kKeepRing);
   }
@@ -97,13 +104,18 @@ class ProgramMaker {
     const LayerSpec& l = spec_.layers[layer_];
     if (inputs_from_tokens()) add(OpKind::kPerLayerInputsAgain);
     if (segment_.streamed) add(OpKind::kFetchWeights);
-    if (l.ffn.kind == FfnKind::kDense) {
-      add(OpKind::kFfnIn);
-      add(OpKind::kFfnOut);
-    } else {
-      add(OpKind::kRoute);
-      add(OpKind::kExperts);
-      if (l.ffn.d_shared != 0) add(OpKind::kSharedExpert);
+    switch (l.ffn.kind) {
+      case FfnKind::kDense:
+        add(OpKind::kFfnIn);
+        add(OpKind::kFfnOut);
+        break;
+      case FfnKind::kMoe:
+        add(OpKind::kRoute);
+        add(OpKind::kExperts);
+        if (l.ffn.d_shared != 0) add(OpKind::kSharedExpert);
+        break;
+      case FfnKind::kNone:
+        break;
     }
     if (l.ple_gate) add(OpKind::kInjectPerLayer);
     if (l.output_scale != 1.0f) add(OpKind::kScaleLayer);
@@ -161,6 +173,12 @@ const char* op_name(OpKind kind) {
       return "delta net";
     case OpKind::kDeltaOut:
       return "delta out";
+    case OpKind::kMambaIn:
+      return "mamba in";
+    case OpKind::kMamba:
+      return "mamba";
+    case OpKind::kMambaOut:
+      return "mamba out";
     case OpKind::kFetchWeights:
       return "fetch weights";
     case OpKind::kFfnIn:

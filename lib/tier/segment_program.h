@@ -31,6 +31,9 @@ enum class OpKind : uint8_t {
   kDeltaIn,              // projections of norm(x)
   kDeltaNet,             // convolution and recurrence
   kDeltaOut,             // x += norm(projection)
+  kMambaIn,              // projections of norm(x)
+  kMamba,                // convolution, recurrence, gate and norm
+  kMambaOut,             // x += norm(projection)
   kFetchWeights,         // of an FFN block that is placed elsewhere
   kFfnIn,                // h = act(gate norm(x)) * up norm(x)
   kFfnOut,               // x += norm(down h)

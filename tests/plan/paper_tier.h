@@ -20,8 +20,10 @@ namespace sharpi::test {
 inline uint64_t mixer_bytes(const LayerSpec& l) {
   const AttentionSpec& a = l.attention;
   const DeltaNetSpec& d = l.delta;
+  const Mamba2Spec& m = l.mamba;
   uint64_t n = a.q.bytes() + a.k.bytes() + a.v.bytes() + a.o.bytes();
   n += d.qkv.bytes() + d.gate.bytes() + d.alpha.bytes() + d.beta.bytes() + d.out.bytes();
+  n += m.gate.bytes() + m.xbc.bytes() + m.dt.bytes() + m.out.bytes();
   return n;
 }
 inline uint64_t routed_bytes(const LayerSpec& l) {

@@ -143,9 +143,11 @@ const std::vector<std::string>& trained_models() {
 
 const std::vector<std::string>& random_models() {
   static const std::vector<std::string> names{
-      "rand-llama3",   "rand-llama-linear", "rand-llama-yarn", "rand-mistral",    "rand-qwen2",
-      "rand-gemma3",   "rand-smollm3",      "rand-gemma4-moe", "rand-gemma4-e2b", "rand-gpt-oss",
-      "rand-mistral3", "rand-phi3",         "rand-qwen3next"};
+      "rand-llama3",     "rand-llama-linear", "rand-llama-yarn", "rand-mistral",
+      "rand-qwen2",      "rand-gemma3",       "rand-smollm3",    "rand-gemma4-moe",
+      "rand-gemma4-e2b", "rand-gpt-oss",      "rand-mistral3",   "rand-phi3",
+      "rand-qwen3next",  "rand-granite-moe",  "rand-granite",    "rand-nemotron-moe",
+      "rand-nemotron"};
   return names;
 }
 
@@ -159,7 +161,14 @@ const std::vector<std::string>& all_models() {
 }
 
 const std::vector<std::string>& device_models() {
-  return all_models();
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = all_models();
+    std::erase_if(all, [](const std::string& name) {
+      return name.starts_with("rand-granite") || name.starts_with("rand-nemotron");
+    });
+    return all;
+  }();
+  return names;
 }
 
 const std::vector<std::string>& compactable_models() {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/made_mamba.h"
 #include "support/made_weights.h"
 #include "support/tiny_model.h"
 
@@ -123,7 +124,12 @@ struct Made {
   Bytes (*make)(uint64_t seed);
   uint64_t seed;  // of the golden: without near ties, and with something to say
 };
-constexpr Made kMade[] = {{"rand-phi3", phi3, 2}, {"rand-qwen3next", qwen3next, 1}};
+constexpr Made kMade[] = {{"rand-phi3", phi3, 2},
+                          {"rand-qwen3next", qwen3next, 1},
+                          {"rand-granite-moe", made_granite_moe, 1},
+                          {"rand-granite", made_granite, 1},
+                          {"rand-nemotron-moe", made_nemotron_moe, 1},
+                          {"rand-nemotron", made_nemotron, 1}};
 
 }  // namespace
 

@@ -73,7 +73,7 @@ void MadeWeights::attention_keys(uint32_t embd, uint32_t layers, uint32_t heads,
   key("embedding_length", embd);
   key("block_count", layers);
   key("attention.head_count", heads);
-  key("attention.head_count_kv", kv);
+  if (kv != 0) key("attention.head_count_kv", kv);
   key("attention.key_length", dim);
   key("attention.value_length", dim);
 }

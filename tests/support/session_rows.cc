@@ -92,9 +92,8 @@ void read_body(const LayerSpec& l, const BlobLayerHeader& h, Reader* r, OwnerRow
       *other = r->list<char>(h.n_rows * (kv_row_bytes(k, n) + kv_row_bytes(v, n)));
       break;
     case BlobLayer::kRecurrent: {
-      const DeltaNetSpec& d = l.delta;
-      const uint64_t state = uint64_t{d.n_v_heads} * d.head_dim * d.head_dim;
-      *other = r->list<char>((state + (d.conv_kernel - 1ull) * d.conv_dim()) * sizeof(float));
+      const Recurrence recurrence = l.recurrence();
+      *other = r->list<char>((recurrence.state + recurrence.conv) * sizeof(float));
       break;
     }
     case BlobLayer::kNone:

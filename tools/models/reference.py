@@ -13,6 +13,7 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llam
 
 import gemma4
 import gpt_oss
+import mamba2
 import phi3
 import qwen3next
 
@@ -113,6 +114,8 @@ def make_model(file):
         return qwen3next.make_model(file, config)
     if file.arch == phi3.ARCH:
         return phi3.make_model(file, config)
+    if file.arch in mamba2.ARCHS:
+        return mamba2.make_model(file, config)
     assert file.arch == "gemma3", file.arch
     layers = config["num_hidden_layers"]
     period = file.own("attention.sliding_window_pattern", 6)
@@ -158,6 +161,9 @@ def load(path):
     heads = {"attn_q": file.own("attention.head_count"),
              "attn_k": file.own("attention.head_count_kv", file.own("attention.head_count"))}
     state = {}
+    if file.arch in mamba2.ARCHS:
+        model.load_state_dict(mamba2.state(file, halves), strict=True)
+        return model
     if file.arch == qwen3next.ARCH:
         model.load_state_dict(qwen3next.state(file, names), strict=True)
         return model

@@ -17,6 +17,7 @@ constexpr KernelSet kNeon{
     .ops = kOpsNeon,
     .attention = AttentionKernels::all(kF32Neon),
     .delta = {kDeltaNeon, "neon"},
+    .mamba2 = {kMamba2Neon, "neon"},
 };
 
 constexpr KernelSet kNeonDot{
@@ -27,6 +28,7 @@ constexpr KernelSet kNeonDot{
     .ops = kNeon.ops,
     .attention = kNeon.attention,
     .delta = kNeon.delta,
+    .mamba2 = kNeon.mamba2,
 };
 
 constexpr KernelSet kNeonI8mm{
@@ -42,6 +44,7 @@ constexpr KernelSet kNeonI8mm{
                   .wide_row = kF32Neon,
                   .integer_row = kF32Neon},
     .delta = kNeon.delta,
+    .mamba2 = kNeon.mamba2,
 };
 
 }  // namespace

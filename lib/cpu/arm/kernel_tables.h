@@ -8,6 +8,7 @@
 
 #include "cpu/attention_table.h"
 #include "cpu/delta_net_table.h"
+#include "cpu/mamba2_table.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/ops_table.h"
 
@@ -15,6 +16,7 @@ namespace sharpi::cpu {
 
 extern const OpsTable kOpsNeon;
 extern const DeltaTable kDeltaNeon;
+extern const Mamba2Table kMamba2Neon;
 extern const AttentionTable kAttentionNeon;
 /// For chunks.
 extern const AttentionTable kAttentionNeonBf16;

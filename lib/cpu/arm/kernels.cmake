@@ -14,7 +14,7 @@ function(arm_kernels flags)
 endfunction()
 
 arm_kernels("" matmul_neon.cc matmul_neon_f32.cc quantize_neon.cc
-  attention_neon.cc delta_net_neon.cc ops_neon.cc)
+  attention_neon.cc delta_net_neon.cc mamba2_neon.cc ops_neon.cc)
 arm_kernels(-march=armv8.2-a+dotprod matmul_neon_dot.cc)
 arm_kernels(-march=armv8.2-a+dotprod+i8mm+bf16 matmul_neon_i8mm.cc matmul_neon_bf16.cc
   attention_neon_bf16.cc)

@@ -17,6 +17,7 @@ constinit const KernelSet kScalarKernels{
     .ops = kOpsScalar,
     .attention = AttentionKernels::all(kAttention),
     .delta = {kDeltaScalar, "scalar"},
+    .mamba2 = {kMamba2Scalar, "scalar"},
 };
 
 }  // namespace sharpi::cpu

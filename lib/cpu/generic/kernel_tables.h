@@ -5,13 +5,15 @@
 
 #include "cpu/attention_table.h"
 #include "cpu/delta_net_table.h"
+#include "cpu/mamba2_table.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/ops_table.h"
 
 namespace sharpi::cpu {
 
 extern const AttentionTable kAttentionScalar;
-extern const DeltaTable kDeltaScalar;  // any head size
+extern const DeltaTable kDeltaScalar;    // any head size
+extern const Mamba2Table kMamba2Scalar;  // likewise
 extern const OpsTable kOpsScalar;
 const MatmulKernels& matmul_kernels_scalar();
 

@@ -163,6 +163,20 @@ void ops_gelu(float* y, const float* bias, uint64_t n) {
   });
 }
 
+void ops_relu_squared(float* y, const float* bias, uint64_t n) {
+  for_vectors(n, [=](uint64_t i, uint32_t m) {
+    V::R x = load_part(y + i, m);
+    if (bias != nullptr) x = V::add(x, load_part(bias + i, m));
+    x = V::max(V::zero(), x);  // x where it is no number
+    store_part(y + i, V::mul(x, x), m);
+  });
+}
+
+void ops_sigmoid(float* x, uint64_t n) {
+  for_vectors(n,
+              [=](uint64_t i, uint32_t m) { store_part(x + i, vsigmoid(load_part(x + i, m)), m); });
+}
+
 void ops_sigmoid_gate(float* y, const float* gate, uint64_t n) {
   for_vectors(n, [=](uint64_t i, uint32_t m) {
     store_part(y + i, V::mul(load_part(y + i, m), vsigmoid(load_part(gate + i, m))), m);
@@ -261,6 +275,8 @@ constexpr OpsTable make_ops_table() {
           .geglu = ops_geglu,
           .swiglu_clamped = ops_swiglu_clamped,
           .gelu = ops_gelu,
+          .relu_squared = ops_relu_squared,
+          .sigmoid = ops_sigmoid,
           .sigmoid_gate = ops_sigmoid_gate,
           .silu_gate = ops_silu_gate,
           .softcap = ops_softcap,

@@ -21,6 +21,7 @@ constexpr KernelSet kAvx2{
     .ops = kOpsAvx2,
     .attention = AttentionKernels::all(kF32Avx2),
     .delta = {kDeltaAvx2, "avx2"},
+    .mamba2 = {kMamba2Avx2, "avx2"},
 };
 
 constexpr KernelSet kAvx512{
@@ -31,6 +32,7 @@ constexpr KernelSet kAvx512{
     .ops = kOpsAvx512,
     .attention = AttentionKernels::all(kF32Avx512),
     .delta = {kDeltaAvx512, "avx512"},
+    .mamba2 = {kMamba2Avx512, "avx512"},
 };
 
 constexpr KernelSet kAvx512Bf16{
@@ -46,6 +48,7 @@ constexpr KernelSet kAvx512Bf16{
                   .wide_row = kF32Avx512,
                   .integer_row = kF32Avx512},
     .delta = kAvx512.delta,
+    .mamba2 = kAvx512.mamba2,
 };
 
 constexpr KernelSet kAmx{
@@ -63,6 +66,7 @@ constexpr KernelSet kAmx{
                   .wide_row = kF32Avx512,
                   .integer_row = {kAttentionQ8RowAmx, "int8-row"}},
     .delta = kAvx512.delta,
+    .mamba2 = kAvx512.mamba2,
 };
 
 }  // namespace

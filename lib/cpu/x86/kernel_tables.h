@@ -8,6 +8,7 @@
 
 #include "cpu/attention_table.h"
 #include "cpu/delta_net_table.h"
+#include "cpu/mamba2_table.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/ops_table.h"
 
@@ -15,6 +16,7 @@ namespace sharpi::cpu {
 
 extern const OpsTable kOpsAvx2, kOpsAvx512;
 extern const DeltaTable kDeltaAvx2, kDeltaAvx512;
+extern const Mamba2Table kMamba2Avx2, kMamba2Avx512;
 
 extern const AttentionTable kAttentionAvx2, kAttentionAvx512;
 /// Rows rounded to bf16; the wide ones take them as sums of two bf16 and are for f32 rows.

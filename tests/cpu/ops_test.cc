@@ -235,6 +235,29 @@ TEST_P(Ops, GeluWithTheErrorFunctionMatchesDouble) {
   }
 }
 
+TEST_P(Ops, SquaresOfWhatIsPositiveAreExact) {
+  std::vector<float> x = random_row(1003, 21), bias = random_row(1003, 22);
+  std::vector<float> y = x, with_bias = x;
+  activate_alone(kernels_of(GetParam()), Activation::kReluSquared, y.data(), nullptr, y.size());
+  relu_squared(kernels_of(GetParam()), with_bias.data(), bias.data(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float plain = std::max(x[i], 0.0f), moved = std::max(x[i] + bias[i], 0.0f);
+    ASSERT_EQ(y[i], plain * plain);
+    ASSERT_EQ(with_bias[i], moved * moved);
+  }
+}
+
+TEST_P(Ops, SigmoidMatchesDouble) {
+  std::vector<float> x;
+  for (int i = -400; i <= 400; ++i) x.push_back(static_cast<float>(i) / 8.0f);
+  std::vector<float> y = x;
+  sigmoid(kernels_of(GetParam()), y.data(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double want = sigmoid(static_cast<double>(x[i]));
+    ASSERT_NEAR(y[i], want, kSigmoidRel * want + kTiny) << x[i];
+  }
+}
+
 TEST_P(Ops, LayerNormMatchesDoubleInPlaceToo) {
   for (const size_t n : {1, 7, 32, 384, 1001}) {
     std::vector<float> x(n), w(n), b(n), y(n);

@@ -144,9 +144,9 @@ Bytes nemotron(const char* name, const char* arch, std::string_view pattern, uin
       w.values(p + "ffn_gate_inp.weight", {kEmbd, kExperts}, 0.0, 0.2);
       w.values(p + "exp_probs_b.bias", {kExperts}, 0.0, 0.3);
       w.matrix(p + "ffn_up_exps.weight", {kEmbd, kFf, kExperts});
-      w.matrix(p + "ffn_down_exps.weight", {kFf, kEmbd, kExperts}, 0.7);
+      w.matrix(p + "ffn_down_exps.weight", {kFf, kEmbd, kExperts}, 0.3);
       w.matrix(p + "ffn_up_shexp.weight", {kEmbd, kShared});
-      w.matrix(p + "ffn_down_shexp.weight", {kShared, kEmbd}, 1.5);
+      w.matrix(p + "ffn_down_shexp.weight", {kShared, kEmbd}, 1.0);
     }
   }
   return w.bytes();

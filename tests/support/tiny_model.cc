@@ -106,9 +106,9 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   set("attention.key_length", r.head_dim).set("attention.value_length", r.head_dim);
   if (r.n_rot != 0) set("rope.dimension_count", r.n_rot);
   const bool moe = r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" ||
-                   r.arch == "qwen3next" || r.arch == "gpt-oss" || r.beside_dense;
+                   r.arch == "qwen3next" || r.arch == "gpt-oss" || r.is_mamba() || r.beside_dense;
   if (moe) set("expert_count", r.n_experts).set("expert_used_count", r.n_used);
-  if (r.arch == "olmoe") {
+  if (r.arch == "olmoe" || r.arch == "granitehybrid") {
     set("feed_forward_length", r.d_expert);
   } else if (moe) {
     set("expert_feed_forward_length", r.d_expert);
@@ -141,7 +141,8 @@ void ModelFile::add_keys(const ModelRecipe& r) {
     set("rope.dimension_count_swa", r.head_dim_swa).set("rope.freq_base_swa", 10000.0f);
     set("embedding_length_per_layer_input", r.d_ple).set("final_logit_softcapping", 30.0f);
   }
-  if (r.is_hybrid()) {
+  if (r.is_mamba()) add_mamba_keys(r);
+  if (r.is_delta()) {
     // Sections that share the rotated pairs among time, height and width as evenly as they go.
     const uint32_t pairs = (r.n_rot != 0 ? r.n_rot : r.head_dim) / 2;
     const auto share = [&](uint32_t k) { return static_cast<int32_t>((pairs + 2 - k) / 3); };
@@ -153,6 +154,27 @@ void ModelFile::add_keys(const ModelRecipe& r) {
     set("ssm.inner_size", r.delta_v_heads * r.delta_dim);
     if (r.n_mtp != 0) set("nextn_predict_layers", r.n_mtp);
     if (moe) set("expert_shared_feed_forward_length", r.d_shared);
+  }
+}
+
+void ModelFile::add_mamba_keys(const ModelRecipe& r) {
+  std::vector<int32_t> kv_heads, widths;
+  for (uint32_t i = 0; i < r.n_layers; ++i) {
+    const bool attends = !r.is_recurrent(i) && !(r.is_nemotron() && r.has_ffn(i));
+    kv_heads.push_back(attends ? static_cast<int32_t>(r.n_kv_heads) : 0);
+    widths.push_back(r.has_ffn(i) ? static_cast<int32_t>(r.d_expert) : 0);
+  }
+  set_array("attention.head_count_kv", kv_heads);
+  set("ssm.conv_kernel", r.conv_kernel).set("ssm.state_size", r.mamba_state);
+  set("ssm.group_count", r.delta_k_heads).set("ssm.time_step_rank", r.delta_v_heads);
+  set("ssm.inner_size", r.delta_v_heads * r.delta_dim);
+  set("expert_shared_feed_forward_length", r.d_shared);
+  if (r.is_nemotron()) {
+    set_array("feed_forward_length", widths).set("expert_weights_norm", true);
+    set("expert_weights_scale", 2.5f);
+  } else {
+    set("rope.scaling.finetuned", false).set("attention.scale", 0.1f).set("logit_scale", 2.0f);
+    set("residual_scale", 0.7f).set("embedding_scale", 1.5f);
   }
 }
 

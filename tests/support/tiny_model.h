@@ -57,8 +57,18 @@ struct ModelRecipe {
   bool is_global(uint32_t layer) const {
     return (layer + 1) % global_every == 0 || layer + 1 == n_layers;
   }
-  bool is_hybrid() const { return arch.starts_with("qwen35") || arch == "qwen3next"; }
+  // granitehybrid, nemotron_h_moe: the fields above but n_mtp; heads of Mamba-2 are value heads,
+  // its groups key heads.
+  uint32_t mamba_state = 32;
+
+  bool is_delta() const { return arch.starts_with("qwen35") || arch == "qwen3next"; }
+  bool is_nemotron() const { return arch.starts_with("nemotron_h"); }
+  bool is_mamba() const { return arch == "granitehybrid" || is_nemotron(); }
+  bool is_hybrid() const { return is_delta() || is_mamba(); }
+  /// Layers of nemotron_h have one thing only, by turns Mamba-2, an FFN, attention and an FFN.
+  bool has_ffn(uint32_t block) const { return !is_nemotron() || block % 2 == 1; }
   bool is_recurrent(uint32_t block) const {
+    if (is_nemotron()) return block % 4 == 0;
     return block < n_layers && (block + 1) % attention_every != 0;
   }
 };
@@ -79,6 +89,8 @@ ModelRecipe tiny_gemma4moe();  // 26B-A4B kind: that with a mixture beside every
 ModelRecipe tiny_qwen35();     // with an MTP block
 ModelRecipe tiny_qwen35moe();
 ModelRecipe tiny_qwen3next();  // projections in one matrix, key head by key head
+ModelRecipe tiny_granite();    // Mamba-2 and attention, a mixture with a shared expert in each
+ModelRecipe tiny_nemotron();   // layers of one thing only
 std::vector<ModelRecipe> tiny_recipes();
 
 struct ModelTensor {
@@ -130,6 +142,7 @@ class ModelFile {
   ModelFile& put(std::string_view key, Put put);
   GgufWriter writer_with_keys() const;
   void add_keys(const ModelRecipe& r);
+  void add_mamba_keys(const ModelRecipe& r);
   void add_tokenizer(const ModelRecipe& r);
 
   std::string arch_;

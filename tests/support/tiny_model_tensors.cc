@@ -19,7 +19,9 @@ class Table {
         add_gemma4_block(i);
       } else if (r_.arch == "gemma3") {
         add_gemma3_block();
-      } else if (r_.is_hybrid()) {
+      } else if (r_.is_mamba()) {
+        add_mamba_block(i);
+      } else if (r_.is_delta()) {
         add_qwen35_block(i);
       } else if (r_.arch == "gpt-oss") {
         add_gpt_oss_block();
@@ -98,7 +100,8 @@ class Table {
       uniform("attn_k.bias", kv, -0.5, 0.5);
       uniform("attn_v.bias", kv, -0.5, 0.5);
     }
-    if (r_.arch == "llama" || r_.arch == "qwen2" || r_.arch == "smollm3" || r_.arch == "gpt-oss")
+    if (r_.arch == "llama" || r_.arch == "qwen2" || r_.arch == "smollm3" || r_.arch == "gpt-oss" ||
+        r_.is_mamba())
       return;  // no QK norms
     norm("attn_q_norm.weight", whole_norm ? q : r_.head_dim);
     norm("attn_k_norm.weight", whole_norm ? kv : r_.head_dim);
@@ -112,7 +115,9 @@ class Table {
     const uint64_t embd = r_.n_embd, width = r_.d_expert, n = r_.n_experts;
     add("ffn_gate_inp.weight", GgmlType::kF32, {embd, n}).deviation =
         3.0 / std::sqrt(static_cast<double>(embd));
-    if (r_.fused_gate_up) {
+    if (r_.is_nemotron()) {
+      matrix("ffn_up_exps.weight", {embd, width, n});
+    } else if (r_.fused_gate_up) {
       matrix("ffn_gate_up_exps.weight", {embd, 2 * width, n});
     } else {
       matrix("ffn_gate_exps.weight", {embd, width, n});
@@ -121,9 +126,11 @@ class Table {
     matrix("ffn_down_exps.weight", {width, embd, n}, 0.5);
   }
   void add_shared_expert() {
-    add("ffn_gate_inp_shexp.weight", GgmlType::kF32, {r_.n_embd}).deviation =
-        1.0 / std::sqrt(static_cast<double>(r_.n_embd));
-    matrix("ffn_gate_shexp.weight", {r_.n_embd, r_.d_shared});
+    if (!r_.is_mamba()) {
+      add("ffn_gate_inp_shexp.weight", GgmlType::kF32, {r_.n_embd}).deviation =
+          1.0 / std::sqrt(static_cast<double>(r_.n_embd));
+    }
+    if (!r_.is_nemotron()) matrix("ffn_gate_shexp.weight", {r_.n_embd, r_.d_shared});
     matrix("ffn_up_shexp.weight", {r_.n_embd, r_.d_shared});
     matrix("ffn_down_shexp.weight", {r_.d_shared, r_.n_embd}, 0.5);
   }
@@ -230,6 +237,36 @@ class Table {
     norm("ssm_norm.weight", r_.delta_dim);
     matrix("ssm_out.weight", {inner, embd}, 0.5);
   }
+  void add_mamba() {
+    const uint64_t embd = r_.n_embd, heads = r_.delta_v_heads, inner = heads * r_.delta_dim;
+    const uint64_t conv = inner + 2 * uint64_t{r_.delta_k_heads} * r_.mamba_state;
+    matrix("ssm_in.weight", {embd, inner + conv + heads});
+    add("ssm_conv1d.weight", GgmlType::kF32, {r_.conv_kernel, conv}).deviation = 0.5;
+    uniform("ssm_conv1d.bias", conv, -0.3, 0.3);
+    uniform("ssm_dt.bias", heads, -1.0, 1.0);
+    uniform("ssm_a", heads, -2.0, -0.01);
+    out_.back().ne = {1, heads};
+    uniform("ssm_d", heads, 0.5, 1.5);
+    out_.back().ne = {1, heads};
+    norm("ssm_norm.weight", inner);
+    out_.back().ne = {inner / r_.delta_k_heads, r_.delta_k_heads};
+    matrix("ssm_out.weight", {inner, embd}, 0.5);
+  }
+  void add_mamba_block(uint32_t i) {
+    norm("attn_norm.weight", r_.n_embd);
+    const bool ffn = r_.has_ffn(i);
+    if (r_.is_recurrent(i)) {
+      add_mamba();
+    } else if (!ffn || !r_.is_nemotron()) {
+      add_attention(r_.head_dim, false);
+    }
+    if (!ffn) return;
+    if (!r_.is_nemotron()) norm("ffn_norm.weight", r_.n_embd);
+    add_moe();
+    add_shared_expert();
+    if (r_.is_nemotron()) uniform("exp_probs_b.bias", r_.n_experts, -0.3, 0.3);
+  }
+
   void add_qwen35_block(uint32_t i) {
     norm("attn_norm.weight", r_.n_embd);
     norm("post_attention_norm.weight", r_.n_embd);
@@ -382,10 +419,27 @@ ModelRecipe tiny_qwen3next() {
   return r;
 }
 
+ModelRecipe tiny_granite() {
+  ModelRecipe r;
+  r.arch = "granitehybrid";
+  r.n_layers = 4;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
+ModelRecipe tiny_nemotron() {
+  ModelRecipe r;
+  r.arch = "nemotron_h_moe";
+  r.n_layers = 7;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
 std::vector<ModelRecipe> tiny_recipes() {
   return {tiny_qwen3(),   tiny_qwen3moe(),  tiny_olmoe(),   tiny_gemma4(), tiny_gemma4kv(),
           tiny_qwen35(),  tiny_qwen35moe(), tiny_llama(),   tiny_qwen2(),  tiny_gemma3(),
-          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),   tiny_qwen3next()};
+          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),   tiny_qwen3next(),
+          tiny_granite(), tiny_nemotron()};
 }
 
 }  // namespace sharpi::test

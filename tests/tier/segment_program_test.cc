@@ -36,6 +36,7 @@ Lines text_of(const std::vector<Segment>& segments) {
 const std::string kFull = "attention in, attention rows, attend, attention out";
 const std::string kWindowed = "attention in, keep ring, attention rows, attend, attention out";
 const std::string kDelta = "delta in, delta net, delta out";
+const std::string kMamba = "mamba in, mamba, mamba out";
 const std::string kDense = ", ffn in, ffn out";
 const std::string kRouted = ", route, experts";
 const std::string kScaled = ", scale";
@@ -86,6 +87,18 @@ const std::map<std::string, Lines>& lists() {
        {"c embed, per-layer inputs, rope tables", "c layer 0: " + kWindowed + kInjected + kScaled,
         "c layers 1-2: " + kFull + kInjected + kScaled,
         "c layer 3: " + kFull + ", keep ring" + kInjected + kScaled, "c head"}},
+      {"rand-granite-moe",
+       {"c embed", "c layers 0, 2: " + kMamba + shared, "c rope tables",
+        "c layer 1: " + kFull + shared, "c head"}},
+      {"rand-granite",
+       {"c embed", "c layers 0, 2: " + kMamba + kDense, "c rope tables",
+        "c layer 1: " + kFull + kDense, "c head"}},
+      {"rand-nemotron-moe",
+       {"c embed", "c layers 0, 3, 5: " + kMamba, "c layers 1, 4: " + shared.substr(2),
+        "c rope tables", "c layer 2: " + kFull, "c head"}},
+      {"rand-nemotron",
+       {"c embed", "c layers 0, 2: " + kMamba, "c layers 1, 4: " + kDense.substr(2),
+        "c rope tables", "c layer 3: " + kFull, "c head"}},
       {"rand-gemma3",
        {"c embed, rope tables", "c layers 0-4: " + kWindowed + kDense,
         "c layer 5: " + kFull + ", keep ring" + kDense, "c head"}},
@@ -111,7 +124,11 @@ TEST(SegmentProgram, EveryBlockOpens) {
     for (const Segment& s : make_segments(*spec, Placement::all(*spec, DeviceIndex::kHost))) {
       size_t opening = 0, blocks = 0;
       for (const Op& op : s.program) opening += op.opens ? 1 : 0;
-      for (const Block& b : s.blocks) blocks += b.kind != BlockKind::kExperts ? 1 : 0;
+      for (const Block& b : s.blocks) {
+        const bool none =
+            b.kind == BlockKind::kMixer && spec->layers[b.layer].mixer == MixerKind::kNone;
+        blocks += b.kind == BlockKind::kExperts || none ? 0 : 1;
+      }
       EXPECT_EQ(opening, blocks) << name;
       EXPECT_TRUE(s.program.front().opens) << name;
     }

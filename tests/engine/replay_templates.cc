@@ -32,7 +32,8 @@ std::vector<Template> replay_templates() {
   const auto watching = [](P s) { s->capture_window = 6; };
   const test::ModelRecipe qwen = smallest(test::tiny_qwen3()),
                           gemma = smallest(test::tiny_gemma4kv()),
-                          hybrid = smallest(test::tiny_qwen35());
+                          hybrid = smallest(test::tiny_qwen35()),
+                          mamba = smallest(test::tiny_granite());
   test::ModelRecipe with_mtp = hybrid;
   with_mtp.n_mtp = 1;
   return {
@@ -51,6 +52,8 @@ std::vector<Template> replay_templates() {
        [=](P s) { bounded(s), s->k_dtype = s->v_dtype = SHARPI_KV_BF16; }},
       {"qwen35 checkpoints", hybrid, [=](P s) { watching(s), s->n_checkpoints = 2; }},
       {"qwen35 bounded", hybrid, [=](P s) { bounded(s), s->n_checkpoints = 2; }},
+      {"granite bounded", mamba, [=](P s) { bounded(s), s->n_checkpoints = 2; }},
+      {"granite drafts", mamba, [=](P s) { watching(s), s->n_checkpoints = 2; }, true},
       {"qwen3 drafts", qwen, watching, true},
       {"gemma4kv bounded, drafts", gemma, bounded, true},
       {"qwen35 drafts", hybrid, [=](P s) { watching(s), s->n_checkpoints = 2; }, true},

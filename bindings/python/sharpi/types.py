@@ -245,6 +245,9 @@ class Mixer(_Number):
     ATTENTION = 1
     WINDOW = 2
     DELTA_NET = 3
+    MAMBA2 = 4
+    NONE = 5
+    """The layer has an FFN only."""
 
 
 class ChatKind(_Number):

@@ -26,13 +26,6 @@ class VulkanBackend final : public device::DeviceBackend {
     SHARPI_TRY(DeviceBackend::check_model(spec, placement));
     return check_support(spec, placement);
   }
-  Status check_beside(const ModelSpec&,
-                      const std::vector<const TierSizer*>& others) const override {
-    return Status::error(Code::kUnsupported,
-                         "%s cannot share a model with %s: this library computes a model on one "
-                         "GPU",
-                         device_->physical().name.c_str(), others.front()->device_name().c_str());
-  }
   Status describe(uint32_t flags, sharpi_device* out) const override;
 
  private:

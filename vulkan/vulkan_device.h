@@ -37,6 +37,7 @@ class Device final : public device::Device {
   TierId tier() const override { return TierId::kVulkan; }
   uint32_t index() const override { return index_; }
   Status open() override;
+  bool shares_pinned() const override { return false; }
   Status usable() const override;
   Status settle(Status status) const override { return status; }
   void mark_lost(int) const override { lost_.store(true); }

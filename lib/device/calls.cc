@@ -142,6 +142,8 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
     for (const SequenceRows& q : rows.sequences) {
       if (logits) session_of(q)->best_arrived();
     }
+    if (ws.is_relayed(rows.hidden_out))
+      std::copy_n(ws.handover(), uint64_t{rows.n_rows} * m_.spec().n_embd, rows.hidden_out);
     hand_out_hidden(segment, rows, ws);
     return Status::ok();
   }
@@ -165,6 +167,8 @@ Status Calls::compute_streamed(const Segment& segment, const Submission& rows,
 Status Calls::compute(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const {
   const uint32_t format = rows.sequences.empty() ? 0 : session_of(rows.sequences[0])->format_index;
   const Rows r = rows_of(segment, rows, ws);
+  if (ws.is_relayed(rows.hidden_in))
+    std::copy_n(rows.hidden_in, uint64_t{rows.n_rows} * m_.spec().n_embd, ws.handover());
   const bool keeps = has_head(segment) && wants_hidden(rows);
   if (keeps && !m_.leaves_hidden) {
     return Status::error(Code::kInternal, "hidden rows of a model without an MTP block");
@@ -192,8 +196,8 @@ Calls::Rows Calls::rows_of(const Segment& segment, const Submission& rows,
   Rows r;
   r.n = rows.n_rows;
   r.n_sequences = static_cast<uint32_t>(rows.sequences.size());
-  r.in = rows.hidden_in;
-  r.out = rows.hidden_out;
+  r.in = ws.is_relayed(rows.hidden_in) ? ws.handover() : rows.hidden_in;
+  r.out = ws.is_relayed(rows.hidden_out) ? ws.handover() : rows.hidden_out;
   r.drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
                           [](const SequenceRows& q) { return q.drafted; });
   if (m_.plan->placement.head == DeviceIndex::kHere) fill_head_rows(rows, ws, &r);

@@ -108,6 +108,9 @@ class Device {
   /// Whether copies of its queues may go to memory of another device of its tier, both being open:
   /// without the host's memory in between. As index() counts.
   virtual bool reaches(uint32_t) const { return false; }
+  /// Whether its queues copy to and from pinned memory of other devices of its tier. Where they do
+  /// not, each device has memory of its own for hand-overs.
+  virtual bool shares_pinned() const { return true; }
   /// kDeviceLost once a fault was seen that stays.
   virtual Status usable() const = 0;
   /// A failure of a kernel's launch, with what the device knows about it.

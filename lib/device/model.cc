@@ -50,7 +50,8 @@ std::vector<MemoryRow> DeviceModel::plan_rows(const Device& device, const ModelS
                                               const Placement& placement, const ModelShape& model,
                                               const SessionShape& session) {
   const WorkspaceLayout layout =
-      make_workspace_layout(spec, placement, model, session, *device.pass_kernels(model));
+      make_workspace_layout(spec, placement, model, session, *device.pass_kernels(model),
+                            device.shares_pinned());
   const WeightPlan weights = make_weight_plan(device, spec, placement);
   std::vector<MemoryRow> rows =
       model_rows(spec, placement, model, weights, layout, model.max_concurrent, device);

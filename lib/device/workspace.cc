@@ -104,11 +104,12 @@ CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   return t;
 }
 
-/// The first device of the route brings the memory for hand-overs.
+/// The first device of the route brings the memory for hand-overs, or each its own.
 void add_handover(const ModelSpec& spec, const Placement& placement, uint32_t rows,
-                  WorkspaceLayout* out) {
+                  bool shares_pinned, WorkspaceLayout* out) {
   out->hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
-  if (!out->hands_over || placement.route().front() != DeviceIndex::kHere) return;
+  const bool first = placement.route().front() == DeviceIndex::kHere;
+  if (!out->hands_over || (shares_pinned && !first)) return;
   const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
   out->handover_bytes = handed * rows * spec.n_embd * sizeof(float);
 }
@@ -127,7 +128,7 @@ void add_ple_buffers(const ModelSpec& spec, uint32_t rows, WorkspaceLayout* out)
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,
-                                      const PassKernels& kernels) {
+                                      const PassKernels& kernels, bool shares_pinned) {
   WorkspaceLayout out;
   if (!placement.uses(DeviceIndex::kHere)) return out;
   const Widths w = measure(spec, streamed_placement(spec, placement, model), placement,
@@ -142,7 +143,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   const uint32_t head_rows = placement.head == DeviceIndex::kHere ? out.table.max_head_rows : 0;
   const PassScratch own = kernels.scratch(spec, model, w, rows, head_rows);
   out.max_rows = rows;
-  add_handover(spec, placement, rows, &out);
+  add_handover(spec, placement, rows, shares_pinned, &out);
   out.n_half = w.n_half;
   out.add_floats(Buf::kX, rows * e);
   out.add_floats(Buf::kPair, spec.pair ? rows * 2 * e : 0);
@@ -219,6 +220,7 @@ Result<std::unique_ptr<DeviceWorkspace>> DeviceWorkspace::create(const Device& d
   // warm_up() starts from these rows before anybody has written them.
   if (layout.handover_bytes != 0) std::memset(w->handover_.data(), 0, layout.handover_bytes);
   w->hand_ = layout.handover_bytes != 0 ? w->handover_.as<float>() : handover;
+  w->relayed_ = layout.handover_bytes != 0 ? handover : nullptr;
   SHARPI_TRY_ASSIGN(w->stream_, device.create_queue());
   for (std::unique_ptr<Event>& e : w->layers_) {
     SHARPI_TRY_ASSIGN(e, device.create_event());

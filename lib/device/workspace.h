@@ -44,7 +44,7 @@ struct WorkspaceLayout : BufferLayout<Buf, 256> {
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model, const SessionShape& session,
-                                      const PassKernels& kernels);
+                                      const PassKernels& kernels, bool shares_pinned);
 std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
                                       const Device& device);
 
@@ -55,6 +55,9 @@ class DeviceWorkspace final : public Workspace {
                                                          float* handover);
   ~DeviceWorkspace() override;
   float* handover() const override { return hand_; }
+  /// Rows that are handed over in memory that the device's queues cannot copy: the host takes them
+  /// from there to handover(), and what the device leaves in handover() back there.
+  bool is_relayed(const float* rows) const { return rows != nullptr && rows == relayed_; }
   float* landing() const override { return get(Buf::kX); }
   template <class T = float>
   T* get(Buf b) const {
@@ -101,7 +104,8 @@ class DeviceWorkspace final : public Workspace {
   WorkspaceLayout layout_;
   DeviceBuffer memory_;
   PinnedBuffer pinned_, handover_;
-  float* hand_ = nullptr;  // in handover_, or another workspace's
+  float* hand_ = nullptr;     // in handover_, or another workspace's
+  float* relayed_ = nullptr;  // another workspace's, beside handover_
   std::unique_ptr<Queue> stream_;
   std::unique_ptr<Event> layers_[kLayersAhead];
 };

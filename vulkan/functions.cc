@@ -4,8 +4,6 @@
 #include <memory>
 #include <mutex>
 
-#include "os/dynamic_library.h"
-
 namespace sharpi::vulkan {
 namespace {
 
@@ -74,6 +72,25 @@ Loaded& loaded() {
 
 }  // namespace
 
+bool open_loader(const std::string& file, os::DynamicLibrary* library, InstanceFunctions* out,
+                 std::string* why) {
+  if (!library->open({file})) {
+    *why = "no Vulkan device (no " + file + ")";
+    return false;
+  }
+  InstanceFunctions f;
+  f.vkGetInstanceProcAddr =
+      reinterpret_cast<PFN_vkGetInstanceProcAddr>(library->symbol("vkGetInstanceProcAddr"));
+  std::string missing = file + " has no vkGetInstanceProcAddr";
+  if (f.vkGetInstanceProcAddr == nullptr || !find_global(&f, &missing) ||
+      !make_instance(&f, &missing)) {
+    *why = "no Vulkan device (" + missing + ")";
+    return false;
+  }
+  *out = f;
+  return true;
+}
+
 const InstanceFunctions* instance_functions(std::string* why) {
   Loaded& all = loaded();
   const std::lock_guard<std::mutex> lock(all.mutex);
@@ -83,22 +100,8 @@ const InstanceFunctions* instance_functions(std::string* why) {
 #else
   const std::string file = os::library_file("vulkan", "1");
 #endif
-  if (!all.library.open({file})) {
-    *why = "no Vulkan device (no " + file + ")";
-    return nullptr;
-  }
-  InstanceFunctions f;
-  f.vkGetInstanceProcAddr =
-      reinterpret_cast<PFN_vkGetInstanceProcAddr>(all.library.symbol("vkGetInstanceProcAddr"));
-  std::string missing = file + " has no vkGetInstanceProcAddr";
-  if (f.vkGetInstanceProcAddr == nullptr || !find_global(&f, &missing) ||
-      !make_instance(&f, &missing)) {
-    *why = "no Vulkan device (" + missing + ")";
-    return nullptr;
-  }
-  all.functions = f;
-  all.usable = true;
-  return &all.functions;
+  all.usable = open_loader(file, &all.library, &all.functions, why);
+  return all.usable ? &all.functions : nullptr;
 }
 
 bool DeviceFunctions::load(const InstanceFunctions& from, VkDevice device, std::string* missing) {

@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "os/dynamic_library.h"
+
 namespace sharpi::vulkan {
 
 // What the loader gives without an instance, what it gives with one, and what a device gives.
@@ -80,6 +82,11 @@ struct DeviceFunctions {
   bool load(const InstanceFunctions& from, VkDevice device, std::string* missing);
 };
 #undef SHARPI_VULKAN_POINTER
+
+/// A loader by the name of its file, and an instance of it. False: *why says why there is no
+/// device. `library` stays open as long as the functions are used.
+bool open_loader(const std::string& file, os::DynamicLibrary* library, InstanceFunctions* out,
+                 std::string* why);
 
 /// The loader and an instance of version 1.2 or later, which stay until the process ends. Null:
 /// *why says why there is none. Any thread; where there was none it is looked for again.

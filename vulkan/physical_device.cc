@@ -160,6 +160,16 @@ bool read_properties(const InstanceFunctions& f, PhysicalDevice* d, std::string*
   return false;
 }
 
+/// Two drivers may have the same card, which would be taken twice.
+bool is_another(const std::vector<PhysicalDevice>& known, const PhysicalDevice& d,
+                std::string* why) {
+  const auto same = std::find_if(known.begin(), known.end(),
+                                 [&](const PhysicalDevice& k) { return k.id == d.id; });
+  if (same == known.end()) return true;
+  *why = "it is the device " + same->id + ", which another driver has too";
+  return false;
+}
+
 }  // namespace
 
 const char* kind_name(DeviceKind kind) {
@@ -189,7 +199,8 @@ std::vector<PhysicalDevice> find_physical_devices(const InstanceFunctions& f, st
       d.queue_family = *family;
     }
     d.budget = has_extension(f, d.handle, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-    if (read_properties(f, &d, &lacks) && family && find_memory(&d, &lacks)) {
+    if (read_properties(f, &d, &lacks) && family && find_memory(&d, &lacks) &&
+        is_another(out, d, &lacks)) {
       out.push_back(d);
     } else {
       *why += (why->empty() ? "" : "; ") + d.name + " is left out: " + lacks;

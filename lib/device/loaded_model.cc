@@ -58,9 +58,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   m->blocks_meet = m->kernels->blocks_meet(*p.spec);
   m->leaves_hidden = device::keeps_hidden(*p.spec, p.placement);
   SHARPI_TRY(m->kernels->prepare());
-  m->workspace_layout =
-      make_workspace_layout(*p.spec, p.placement, p.model, p.session, *m->kernels,
-                            m->device->shares_pinned());
+  m->workspace_layout = make_workspace_layout(*p.spec, p.placement, p.model, p.session, *m->kernels,
+                                              m->device->shares_pinned());
   m->query_layout = make_query_layout(*p.spec, p.placement, DeviceIndex::kHere);
   m->state_layout = make_state_layout(*p.spec, p.placement, DeviceIndex::kHere);
   m->draft_layout = make_draft_layout(*p.spec, p.placement, DeviceIndex::kHere, p.session.n_draft);

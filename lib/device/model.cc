@@ -49,9 +49,8 @@ std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placem
 std::vector<MemoryRow> DeviceModel::plan_rows(const Device& device, const ModelSpec& spec,
                                               const Placement& placement, const ModelShape& model,
                                               const SessionShape& session) {
-  const WorkspaceLayout layout =
-      make_workspace_layout(spec, placement, model, session, *device.pass_kernels(model),
-                            device.shares_pinned());
+  const WorkspaceLayout layout = make_workspace_layout(
+      spec, placement, model, session, *device.pass_kernels(model), device.shares_pinned());
   const WeightPlan weights = make_weight_plan(device, spec, placement);
   std::vector<MemoryRow> rows =
       model_rows(spec, placement, model, weights, layout, model.max_concurrent, device);

@@ -161,8 +161,7 @@ TEST(VulkanSeveralWays, RandomSequencesStayTheSame) {
   const MadeModel file(with_layers(test::tiny_qwen3(), 2));
   const Loaded one = machine.ladders().load(file.path(), {{2, 2}}, &lean);
   const Loaded two = machine.ladders().load(file.path(), {{2, 1}, {1, 1}}, &lean);
-  for (uint32_t seed = 1; seed <= 4; ++seed)
-    expect_same_sequence(one, two, file, seed, "qwen3");
+  for (uint32_t seed = 1; seed <= 4; ++seed) expect_same_sequence(one, two, file, seed, "qwen3");
 }
 
 }  // namespace

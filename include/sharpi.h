@@ -1685,11 +1685,18 @@ SHARPI_API void sharpi_session_resume(sharpi_session *session) SHARPI_NOEXCEPT;
 /** How a budget is shared. EQUAL: a layer keeps at most `budget` rows, and those that have fewer give
  *  nothing to others. PYRAMID and ENTROPY: the layers keep n_layers * budget rows in all (fewer if there
  *  are fewer), so some keep more than `budget`; what a layer cannot use goes to the others. In a bounded
- *  session no layer keeps more than kv_budget, whatever is asked for. */
+ *  session no layer keeps more than kv_budget, whatever is asked for.
+ *
+ *  SHARED: one threshold over all KV heads of all layers, so that every head of every layer has a count of rows of its
+ *  own. `budget` is their mean; sinks and recency stay in each head, and the 8 best of its other rows, as far as
+ *  `budget` has them. From then on the session's rows are in blocks of 64 rows of one head, until it is empty again;
+ *  later compactions leave them so. A capacity is then that of the fullest head, and a head that has fewer rows takes as
+ *  many fewer slots, in whole blocks. On the CPU alone: UNSUPPORTED for models with layers of full attention elsewhere. */
 typedef uint32_t sharpi_layer_budget;
 #define SHARPI_LAYER_BUDGET_EQUAL   0u
 #define SHARPI_LAYER_BUDGET_PYRAMID 1u         /**< More in low layers (arXiv 2406.02069). */
 #define SHARPI_LAYER_BUDGET_ENTROPY 2u         /**< By the entropy of a layer's scores. */
+#define SHARPI_LAYER_BUDGET_SHARED  3u         /**< By scores, over all KV heads of all layers. */
 
 typedef struct sharpi_compact_params {
   uint32_t struct_size;
@@ -1729,7 +1736,7 @@ SHARPI_API void sharpi_compact_params_init(sharpi_compact_params *p, size_t size
 typedef struct sharpi_compact_report {
   uint32_t struct_size;
   sharpi_policy policy;                        /**< The one that ran. */
-  uint32_t rows_before, rows_after;            /**< Of the fullest compacted layer. */
+  uint32_t rows_before, rows_after;            /**< Of the fullest compacted layer, and of its fullest KV head. */
   uint32_t n_layers;                           /**< Layers compacted. */
   uint32_t capacity;                           /**< Slots that stay committed. */
   uint64_t payload_before, payload_after;      /**< KV bytes of live rows. */

@@ -479,7 +479,8 @@ namespace LibSharpi
             SHARPI_DETOKENIZE_SPECIAL = 1, SHARPI_CHAT_NO_PROMPT = 1, SHARPI_CHAT_THINKING = 2,
             SHARPI_KV_FULL_CONTEXT = 1, SHARPI_KV_FULL_SLOTS = 2,
             SHARPI_PREFILL_CHECKPOINT = 1, SHARPI_PREFILL_MORE = 2, SHARPI_LAYER_BUDGET_EQUAL = 0,
-            SHARPI_LAYER_BUDGET_PYRAMID = 1, SHARPI_LAYER_BUDGET_ENTROPY = 2;
+            SHARPI_LAYER_BUDGET_PYRAMID = 1, SHARPI_LAYER_BUDGET_ENTROPY = 2,
+            SHARPI_LAYER_BUDGET_SHARED = 3;
 
         [DllImport(Library)] public static extern uint sharpi_version();
         [DllImport(Library)] public static extern byte* sharpi_build_info();

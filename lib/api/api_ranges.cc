@@ -295,7 +295,7 @@ Status check_params(const sharpi_compact_params& p) {
   }
   SHARPI_TRY(in_range_or("span", p.span, 0, kMaxSpan, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(one_of("layer_budget", p.layer_budget, SHARPI_LAYER_BUDGET_EQUAL,
-                    SHARPI_LAYER_BUDGET_ENTROPY, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY)"));
+                    SHARPI_LAYER_BUDGET_SHARED, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY), 3 (SHARED)"));
   SHARPI_TRY(check_scoring(p));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   return require_array(p.probe, p.n_probe, "probe");

@@ -190,6 +190,27 @@ void AttentionBlocks::capture_queries(const Pass& p, uint32_t layer) const {
   }
 }
 
+/// Each head's part of the rows of a sequence goes behind that head's others. Pre: there is room.
+Status AttentionBlocks::append_by_head(const Pass& p, uint32_t layer, const SequenceRows& q) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const auto* session = static_cast<CpuSession*>(q.session);
+  const uint64_t d = a.head_dim, kv_dim = a.n_kv_heads * d;
+  std::atomic<bool> bad{false};
+  ops_.each_row(q.n_rows, [&](uint64_t i) {
+    float* k = p.ws.get(Buf::kK) + (q.first_row + i) * kv_dim;
+    float* v = p.ws.get(Buf::kV) + (q.first_row + i) * kv_dim;
+    for (uint32_t h = 0; h < a.n_kv_heads; ++h) {
+      const KvView to = session->head_view(layer, h);
+      const uint64_t slot = q.ledger->n_slots(layer, h) + i;
+      if (!store_row(kernels_, to.k_dtype, a.head_dim, k + h * d, d, to.k_row(slot)).is_ok() ||
+          !store_row(kernels_, to.v_dtype, a.head_dim, v + h * d, d, to.v_row(slot)).is_ok())
+        bad.store(true, std::memory_order_relaxed);
+    }
+  });
+  if (!bad.load()) return Status::ok();
+  return Status::error(Code::kInternal, "layer %u stores KV rows in an unknown codec", layer);
+}
+
 Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec_.layers[layer].attention;
   const uint64_t kv_dim = uint64_t{a.n_kv_heads} * a.head_dim;
@@ -197,12 +218,16 @@ Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
   for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
     const auto* session = static_cast<CpuSession*>(q.session);
-    const KvView store = session->view(layer);
-    const KvView to = a.window != 0 ? chunk_view(p, store, s) : store;
     uint64_t slot0 = 0;
     if (a.window == 0) {
       SHARPI_TRY_ASSIGN(slot0, session->append_slot(layer, *q.ledger, q.n_rows));
     }
+    if (session->is_layer_by_head(layer)) {
+      SHARPI_TRY(append_by_head(p, layer, q));
+      continue;
+    }
+    const KvView store = session->view(layer);
+    const KvView to = a.window != 0 ? chunk_view(p, store, s) : store;
     std::atomic<bool> bad{false};
     ops_.each_row(q.n_rows, [&](uint64_t i) {
       const uint64_t r = q.first_row + i;
@@ -231,8 +256,16 @@ Status AttentionBlocks::capture_replay(const Pass& p, uint32_t layer) const {
     t.first_position = q.position;
     t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
     t.q_stride = a.q.n_out;
-    SHARPI_TRY(score_replay(ops_.pool(), kernels_, t, p.ws.get<std::byte>(Buf::kReplay),
-                            p.ws.size(Buf::kReplay)));
+    const auto score = [&](const ReplayTask& task) {
+      return score_replay(ops_.pool(), kernels_, task, p.ws.get<std::byte>(Buf::kReplay),
+                          p.ws.size(Buf::kReplay));
+    };
+    if (!session->is_layer_by_head(source)) {
+      SHARPI_TRY(score(t));
+      continue;
+    }
+    for (uint32_t h = 0; h < a.n_kv_heads; ++h)
+      SHARPI_TRY(score(session->replay_task_of_head(t, source, h, *q.ledger)));
   }
   return Status::ok();
 }
@@ -260,17 +293,50 @@ Status AttentionBlocks::flush_ring(const Pass& p) const {
   return Status::ok();
 }
 
+Status AttentionBlocks::attend_tasks(const Pass& p, std::span<const AttentionTask> tasks) const {
+  return attention(ops_.pool(), kernels_, ops_.config().exact, tasks,
+                   p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
+                   !ops_.config().deterministic);
+}
+
+/// A task for each KV head, over rows of its own: as many at once as a call takes.
+Status AttentionBlocks::attend_by_head(const Pass& p, const AttentionTask& all,
+                                       const SequenceRows& q, uint32_t source,
+                                       uint32_t layer) const {
+  const AttentionSpec& a = spec_.layers[layer].attention;
+  const auto* session = static_cast<CpuSession*>(q.session);
+  std::array<AttentionTask, kMaxBatch> tasks;
+  const uint32_t group = a.n_heads / a.n_kv_heads;
+  for (uint32_t first = 0; first < a.n_kv_heads; first += kMaxBatch) {
+    const uint32_t n = std::min(kMaxBatch, a.n_kv_heads - first);
+    for (uint32_t i = 0; i < n; ++i) {
+      AttentionTask& t = tasks[i] = all;
+      const uint32_t head = first + i;
+      t.kv = session->head_view(source, head);
+      t.n_heads = group;
+      t.q += uint64_t{head} * group * a.head_dim;
+      t.o += uint64_t{head} * group * a.head_dim;
+      if (t.sinks != nullptr) t.sinks += uint64_t{head} * group;
+      t.n_past = q.ledger->n_slots(source, head);
+      if (p.rows.no_context) t.first = t.n_past;
+    }
+    SHARPI_TRY(attend_tasks(p, {tasks.data(), n}));
+  }
+  return Status::ok();
+}
+
 Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec_.layers[layer].attention;
   const uint32_t source = a.kv_source < 0 ? layer : static_cast<uint32_t>(a.kv_source);
   std::array<AttentionTask, kMaxBatch> tasks;
-  const size_t n = p.rows.sequences.size();
-  if (n > kMaxBatch)
-    return Status::error(Code::kInternal, "a call cannot read %zu sequences at once", n);
+  if (p.rows.sequences.size() > kMaxBatch)
+    return Status::error(Code::kInternal, "a call cannot read %zu sequences at once",
+                         p.rows.sequences.size());
   const uint64_t q_dim = uint64_t{a.n_heads} * a.head_dim;
-  for (uint32_t s = 0; s < n; ++s) {
+  size_t n = 0;
+  for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
-    AttentionTask& t = tasks[s];
+    AttentionTask& t = tasks[n] = {};
     t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
     t.q_stride = a.q.n_out;
     t.o = p.ws.get(Buf::kMix) + q.first_row * q_dim;
@@ -283,22 +349,26 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
     if (!a.causal) {
       t.causal = false;
       t.kv = text_view(p, a, q);
+      ++n;
       continue;
     }
     const auto* session = static_cast<CpuSession*>(q.session);
+    t.pos0 = q.position;
+    if (session->is_layer_by_head(source)) {
+      SHARPI_TRY(attend_by_head(p, t, q, source, layer));
+      continue;
+    }
     t.kv = session->view(source);
     t.n_past = q.ledger->n_slots(layer);
     if (p.rows.no_context) t.first = a.window != 0 ? q.position : t.n_past;
-    t.pos0 = q.position;
     if (a.window != 0) {
       const KvLayout& layout = session->layout();
       t.ring_slots = layout.groups[static_cast<size_t>(layout.group_of_layer[source])].ring_slots;
       t.chunk = chunk_view(p, t.kv, s);
     }
+    ++n;
   }
-  SHARPI_TRY(attention(ops_.pool(), kernels_, ops_.config().exact, {tasks.data(), n},
-                       p.ws.get<std::byte>(Buf::kAttention), p.ws.size(Buf::kAttention),
-                       !ops_.config().deterministic));
+  SHARPI_TRY(attend_tasks(p, {tasks.data(), n}));
   if (!a.output_gate) return Status::ok();
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
     sigmoid_gate(kernels_, p.ws.get(Buf::kMix) + r * q_dim, p.ws.get(Buf::kGate) + r * q_dim,

@@ -4,8 +4,10 @@
 // thread.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "cpu/attention.h"
 #include "cpu/block_ops.h"
 #include "cpu/replay.h"
 #include "tier/rope_tables.h"
@@ -29,8 +31,12 @@ class AttentionBlocks {
   void norm_and_rope(const Pass& p, uint32_t layer) const;
   void capture_queries(const Pass& p, uint32_t layer) const;
   Status append_rows(const Pass& p, uint32_t layer) const;
+  Status append_by_head(const Pass& p, uint32_t layer, const SequenceRows& q) const;
   Status capture_replay(const Pass& p, uint32_t layer) const;
   Status attend(const Pass& p, uint32_t layer) const;
+  Status attend_tasks(const Pass& p, std::span<const AttentionTask> tasks) const;
+  Status attend_by_head(const Pass& p, const AttentionTask& all, const SequenceRows& q,
+                        uint32_t source, uint32_t layer) const;
   void project_out(const Pass& p, uint32_t layer) const;
 
   const BlockOps& ops_;

@@ -20,6 +20,8 @@ std::vector<MemoryRow> score_rows_of(uint64_t bytes) {
   return {row};
 }
 
+}  // namespace
+
 /// One block: results, gathered queries, visible counts, kernel scratch.
 class CpuScoreScratch final : public ScoreScratch {
  public:
@@ -32,6 +34,8 @@ class CpuScoreScratch final : public ScoreScratch {
   std::byte* kernel = nullptr;
   uint64_t kernel_bytes = 0;
 };
+
+namespace {
 
 struct Widest {
   uint32_t kv_heads = 0, heads = 0, dim = 0;
@@ -76,11 +80,20 @@ ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, ui
 
 /// What a scoring of one layer starts from: empty sums, the rows that each query sees, the weights
 /// of the queries.
-void prepare(const ScoreRequest& request, const KvView& view, uint32_t n_slots,
-             CpuScoreScratch* s) {
-  std::memset(s->sum, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  std::memset(s->max, 0, uint64_t{view.n_heads} * n_slots * sizeof(float));
-  describe_queries(request, view.n_heads, s->visible, s->weights);
+void prepare(const ScoreRequest& request, uint32_t n_heads, uint32_t n_slots, CpuScoreScratch* s) {
+  std::memset(s->sum, 0, uint64_t{n_heads} * n_slots * sizeof(float));
+  std::memset(s->max, 0, uint64_t{n_heads} * n_slots * sizeof(float));
+  describe_queries(request, n_heads, s->visible, s->weights);
+}
+
+/// A piece of work on the rows of a layer: on those of all heads, where they are stored together,
+/// otherwise on each head's. Calls body(view, first head, rows of each).
+template <class Body>
+Status each_view(const CpuSession& session, const KvLedger& ledger, uint32_t layer, Body&& body) {
+  if (!session.is_layer_by_head(layer)) return body(session.view(layer), 0u, ledger.n_slots(layer));
+  for (uint32_t h = 0; h < session.layout().find(layer)->n_heads; ++h)
+    SHARPI_TRY(body(session.head_view(layer, h), h, ledger.n_slots(layer, h)));
+  return Status::ok();
 }
 
 bool reads_rows_of(const ModelSpec& spec, uint32_t layer, uint32_t owner) {
@@ -139,6 +152,52 @@ Result<std::unique_ptr<ScoreScratch>> CpuScorer::create_scratch(const ScoreShape
   return std::unique_ptr<ScoreScratch>(std::move(out));
 }
 
+/// Adds what the gathered queries of one layer give the rows of the request's.
+Status CpuScorer::score_by(const CpuSession& session, const ScoreRequest& request,
+                           const AttentionSpec& reader, CpuScoreScratch& s) const {
+  const uint32_t stride = request.ledger->n_slots(request.layer);
+  return each_view(session, *request.ledger, request.layer,
+                   [&](const KvView& kv, uint32_t head, uint32_t n) {
+                     const uint32_t group = reader.n_heads / reader.n_kv_heads;
+                     ScoreTask t;
+                     t.kv = kv;
+                     t.n_slots = n;
+                     t.q = s.queries + uint64_t{head} * group * reader.head_dim;
+                     t.q_stride = uint64_t{reader.n_heads} * reader.head_dim;
+                     t.n_queries = request.n_queries;
+                     t.n_heads = group * kv.n_heads;
+                     t.scale = reader.scale;
+                     if (reader.sinks) t.sinks = f32_weights(reader.sinks) + uint64_t{head} * group;
+                     t.visible = s.visible + uint64_t{head} * request.n_queries;
+                     t.sum = s.sum + uint64_t{head} * stride;
+                     t.max = s.max + uint64_t{head} * stride;
+                     t.weight = s.weights;
+                     return score_rows(pool_, kernels_, t, s.kernel, s.kernel_bytes);
+                   });
+}
+
+Status CpuScorer::norms_of(const CpuSession& session, const ScoreRequest& request,
+                           CpuScoreScratch& s) const {
+  const ModelSpec& spec = *plan_.spec;
+  const AttentionSpec& a = spec.layers[request.layer].attention;
+  const uint32_t stride = request.ledger->n_slots(request.layer);
+  return each_view(session, *request.ledger, request.layer,
+                   [&](const KvView& kv, uint32_t head, uint32_t n) {
+                     ValueNormTask t;
+                     t.kv = kv;
+                     t.n_slots = n;
+                     t.n_heads = a.n_heads;
+                     t.group = a.n_heads / a.n_kv_heads;
+                     t.first_kv = head;
+                     t.o_type = a.o.tensor->type;
+                     t.o_data = a.o.tensor->data;
+                     t.o_row_bytes = a.o.row_bytes();
+                     t.n_embd = spec.n_embd;
+                     t.norms = s.norms + uint64_t{head} * stride;
+                     return value_norms(pool_, kernels_, t, s.kernel, s.kernel_bytes);
+                   });
+}
+
 Status CpuScorer::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                         LayerScores* out) const {
   auto& s = static_cast<CpuScoreScratch&>(scratch);
@@ -151,39 +210,20 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
                          "the scratch of scoring is too small for %u rows and %u queries", n_slots,
                          request.n_queries);
   }
-  const KvView view = own.view(request.layer);
-  prepare(request, view, n_slots, &s);
+  prepare(request, a.n_kv_heads, n_slots, &s);
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; request.n_queries != 0 && l < spec.n_layers(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (!reads_rows_of(spec, l, request.layer)) continue;
-    const uint64_t dim = uint64_t{layer.attention.n_heads} * layer.attention.head_dim;
     SHARPI_TRY(gather_queries(own, l, request.source, request.first_position, request.n_queries,
-                              dim, s.queries));
-    ScoreTask t;
-    t.kv = view;
-    t.n_slots = n_slots;
-    t.q = s.queries;
-    t.q_stride = dim;
-    t.n_queries = request.n_queries;
-    t.n_heads = layer.attention.n_heads;
-    t.scale = layer.attention.scale;
-    if (layer.attention.sinks) t.sinks = f32_weights(layer.attention.sinks);
-    t.visible = s.visible;
-    t.sum = s.sum;
-    t.max = s.max;
-    t.weight = s.weights;
-    SHARPI_TRY(score_rows(pool_, kernels_, t, s.kernel, s.kernel_bytes));
+                              uint64_t{layer.attention.n_heads} * layer.attention.head_dim,
+                              s.queries));
+    SHARPI_TRY(score_by(own, request, layer.attention, s));
     ++n_readers;
   }
-  if (request.values) {
-    const ValueNormTask v{
-        view,        n_slots, a.n_heads, a.o.tensor->type, a.o.tensor->data, a.o.row_bytes(),
-        spec.n_embd, s.norms};
-    SHARPI_TRY(value_norms(pool_, kernels_, v, s.kernel, s.kernel_bytes));
-  }
+  if (request.values) SHARPI_TRY(norms_of(own, request, s));
   *out =
-      LayerScores{view.n_heads, n_slots, n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries,
+      LayerScores{a.n_kv_heads, n_slots, n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries,
                   s.sum,        s.max,   request.values ? s.norms : nullptr};
   if (!request.replay) return Status::ok();
   out->replay = own.replay_scores(request.layer, &out->replay_stride);
@@ -211,7 +251,13 @@ Status CpuScorer::score_waiting(TierSession& session, const KvLedger& ledger, ui
     t.q = s.queries;
     t.q_stride = uint64_t{a.n_heads} * a.head_dim;
     SHARPI_TRY(gather_queries(own, l, Capture::kRing, t.first_position, n, t.q_stride, s.queries));
-    SHARPI_TRY(score_replay(pool_, kernels_, t, s.kernel, s.kernel_bytes));
+    if (!own.is_layer_by_head(layer)) {
+      SHARPI_TRY(score_replay(pool_, kernels_, t, s.kernel, s.kernel_bytes));
+      continue;
+    }
+    for (uint32_t h = 0; h < a.n_kv_heads; ++h)
+      SHARPI_TRY(score_replay(pool_, kernels_, own.replay_task_of_head(t, layer, h, ledger),
+                              s.kernel, s.kernel_bytes));
   }
   return Status::ok();
 }

@@ -15,6 +15,9 @@
 
 namespace sharpi::cpu {
 
+class CpuScoreScratch;
+class CpuSession;
+
 class CpuScorer {
  public:
   /// All of it outlives the scorer.
@@ -38,6 +41,9 @@ class CpuScorer {
                        ScoreScratch& scratch) const;
 
  private:
+  Status score_by(const CpuSession& session, const ScoreRequest& request,
+                  const AttentionSpec& reader, CpuScoreScratch& s) const;
+  Status norms_of(const CpuSession& session, const ScoreRequest& request, CpuScoreScratch& s) const;
   MemoryMeter& meter_;
   ThreadPool& pool_;
   const KernelSet& kernels_;

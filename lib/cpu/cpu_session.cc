@@ -57,6 +57,15 @@ void push_fixed_rows(std::vector<MemoryRow>* rows, uint64_t state, uint32_t n_re
   if (logits != 0) rows->push_back(session_row(SHARPI_ROW_LOGITS, "logits", logits, 0));
 }
 
+/// The tables of a group whose rows may come to be in blocks of one head.
+uint64_t table_bytes_of(const HeadBlocks& heads) {
+  return round_up(heads.table_bytes(), 64);
+}
+
+MemoryRow table_row(uint64_t bytes) {
+  return session_row(SHARPI_ROW_COMPACTION, "tables of rows by head", bytes, 0);
+}
+
 }  // namespace
 
 std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placement& placement,
@@ -73,6 +82,11 @@ std::vector<MemoryRow> CpuSession::plan_rows(const ModelSpec& spec, const Placem
                   queries.ring_bytes(session), queries.bytes(score_queries(session)),
                   make_replay_layout(spec, placement, DeviceIndex::kHost, model, session).bytes(),
                   make_draft_layout(spec, placement, DeviceIndex::kHost, session.n_draft).bytes());
+  uint64_t tables = 0;
+  for (const KvGroup& g : layout.groups) {
+    if (!g.ring && score_queries(session) != 0) tables += table_bytes_of({g, g.capacity});
+  }
+  if (tables != 0) rows.push_back(table_row(tables));
   return rows;
 }
 
@@ -80,6 +94,14 @@ CpuSession::CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan,
                        const SessionShape& shape, const StateReplay* replay)
     : StoredSession(DeviceIndex::kHost, std::move(plan), shape), meter_(meter), replay_(replay) {
   staged_.reserve(plan_->spec->layers.size());
+  size_t most = 0;
+  for (size_t g = 0; g < layout_.groups.size(); ++g) {
+    const KvGroup& group = layout_.groups[g];
+    if (group.ring) continue;
+    heads_[g] = HeadBlocks(group, group.capacity);
+    most = std::max<size_t>(most, heads_[g].n_heads());
+  }
+  counts_.reserve(most);
 }
 
 Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
@@ -102,6 +124,7 @@ Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
   SHARPI_TRY(take(&s->scores_, s->replay_layout_.bytes(), "replay scores"));
   SHARPI_TRY(take(&s->drafts_, s->draft_layout_.bytes(), "rows of drafts"));
   SHARPI_TRY(take(&s->observer_, s->query_layout_.bytes(score_queries(shape)), "observer queries"));
+  if (score_queries(shape) != 0) SHARPI_TRY(s->take_head_tables());
   return s;
 }
 
@@ -128,7 +151,32 @@ std::vector<MemoryRow> CpuSession::memory_rows() const {
   push_fixed_rows(&rows, state_.bytes(), static_cast<uint32_t>(state_layout_.layers.size()),
                   checkpoints_.bytes(), logits_.bytes(), ring_.bytes(), observer_.bytes(),
                   scores_.bytes(), drafts_.bytes());
+  if (tables_.bytes() != 0) rows.push_back(table_row(tables_.bytes()));
   return rows;
+}
+
+uint64_t CpuSession::head_table_bytes() const {
+  uint64_t bytes = 0;
+  for (const HeadBlocks& h : heads_) bytes += table_bytes_of(h);
+  return bytes;
+}
+
+Status CpuSession::take_head_tables() {
+  if (has_head_tables()) return Status::ok();
+  SHARPI_TRY_ASSIGN(tables_,
+                    HostBuffer::allocate(*meter_, head_table_bytes(), "tables of rows by head"));
+  std::byte* at = tables_.data();
+  for (HeadBlocks& h : heads_) {
+    h.use(at);
+    at += table_bytes_of(h);
+  }
+  return Status::ok();
+}
+
+void CpuSession::drop_head_tables() noexcept {
+  if (std::find(by_head_.begin(), by_head_.end(), 1) != by_head_.end()) return;
+  for (HeadBlocks& h : heads_) h.use(nullptr);
+  tables_ = HostBuffer();
 }
 
 uint64_t CpuSession::observer_bytes(uint32_t n) const {
@@ -165,7 +213,7 @@ Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, con
 ReplayTask CpuSession::replay_task(uint32_t source, const KvLedger& ledger, const AttentionSpec& of,
                                    const ReplayTurns& turns, uint32_t layer) const {
   ReplayTask t;
-  t.kv = view(source);
+  if (!is_layer_by_head(source)) t.kv = view(source);
   t.tail_slot = ledger.rows(source).n_compacted;
   t.n_heads = of.n_heads;
   t.every = shape_.replay_every;
@@ -178,31 +226,79 @@ ReplayTask CpuSession::replay_task(uint32_t source, const KvLedger& ledger, cons
   return t;
 }
 
+ReplayTask CpuSession::replay_task_of_head(const ReplayTask& all, uint32_t source, uint32_t head,
+                                           const KvLedger& ledger) const {
+  ReplayTask t = all;
+  const uint32_t lag = ledger.lag(source, head), n_kv = layout_.find(source)->n_heads;
+  t.kv = head_view(source, head);
+  t.n_heads = all.n_heads / n_kv;
+  t.first_slot -= lag;
+  t.tail_slot -= lag;
+  t.q += uint64_t{head} * t.n_heads * t.kv.head_dim;
+  t.scores += head * t.stride;
+  return t;
+}
+
 uint64_t CpuSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
-  return group_held_bytes(layout_.groups[group], n_slots);
+  return round_up(bytes_of(group, n_slots), Reservation::kGranule);
+}
+
+namespace {
+
+Status by_head_only(uint32_t layer) {
+  return Status::error(Code::kInternal, "the rows of layer %u are in blocks of one head", layer);
+}
+
+/// n rows of a view from slot `first` on, one after the other, out of it or into it.
+void copy_rows_out(const KvView& v, bool value, uint32_t first, uint32_t n, std::byte* to) {
+  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  for (uint32_t i = 0; i < n; ++i)
+    std::memcpy(to + i * bytes, value ? v.v_row(first + i) : v.k_row(first + i), bytes);
+}
+void copy_rows_in(const KvView& v, bool value, uint32_t first, uint32_t n, const std::byte* from) {
+  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
+  for (uint32_t i = 0; i < n; ++i)
+    std::memcpy(value ? v.v_row(first + i) : v.k_row(first + i), from + i * bytes, bytes);
+}
+
+}  // namespace
+
+Status CpuSession::check_head_rows(uint32_t layer, uint32_t head, uint32_t first,
+                                   uint32_t n) const {
+  if (!is_layer_by_head(layer)) return no_heads(layer);
+  const auto group = static_cast<size_t>(layout_.group_of_layer[layer]);
+  const auto index = static_cast<size_t>(layout_.index_in_group[layer]);
+  const HeadBlocks& heads = heads_[group];
+  return check_rows(layer, heads.lag(heads.first_head(index) + head) + first, n);
+}
+
+Status CpuSession::read_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first,
+                                  uint32_t n, void* out) const {
+  SHARPI_TRY(check_head_rows(layer, head, first, n));
+  copy_rows_out(head_view(layer, head), value, first, n, static_cast<std::byte*>(out));
+  return Status::ok();
+}
+
+Status CpuSession::write_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first,
+                                   uint32_t n, const void* in) {
+  SHARPI_TRY(check_head_rows(layer, head, first, n));
+  copy_rows_in(head_view(layer, head), value, first, n, static_cast<const std::byte*>(in));
+  return Status::ok();
 }
 
 Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                              void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));
-  const KvView v = view(layer);
-  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
-  auto* to = static_cast<std::byte*>(out);
-  for (uint32_t i = 0; i < n; ++i) {
-    std::memcpy(to + i * bytes, value ? v.v_row(first + i) : v.k_row(first + i), bytes);
-  }
+  if (is_layer_by_head(layer)) return by_head_only(layer);
+  copy_rows_out(view(layer), value, first, n, static_cast<std::byte*>(out));
   return Status::ok();
 }
 
 Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                               const void* in) {
   SHARPI_TRY(check_rows(layer, first, n));
-  const KvView v = view(layer);
-  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
-  const auto* from = static_cast<const std::byte*>(in);
-  for (uint32_t i = 0; i < n; ++i) {
-    std::memcpy(value ? v.v_row(first + i) : v.k_row(first + i), from + i * bytes, bytes);
-  }
+  if (is_layer_by_head(layer)) return by_head_only(layer);
+  copy_rows_in(view(layer), value, first, n, static_cast<const std::byte*>(in));
   return Status::ok();
 }
 
@@ -254,8 +350,26 @@ Status CpuSession::load_checkpoint(uint32_t index) {
   return Status::ok();
 }
 
+/// Every layer of a group that is by head afterwards has a move, and the group its tables.
+Status CpuSession::check_by_head(std::span<const KvMove> moves) const {
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+    size_t n = 0, by_head = 0;
+    for (const KvMove& m : moves) {
+      if (layout_.group_of_layer[m.layer] != static_cast<int32_t>(g)) continue;
+      ++n;
+      by_head += m.by_head ? 1 : 0;
+    }
+    if (n == 0 || (by_head == 0 && !is_by_head(g))) continue;
+    if (n == layout_.groups[g].layers.size() && has_head_tables()) continue;
+    return Status::error(Code::kInternal, "rows by head: %zu of %zu layers move, with%s tables", n,
+                         layout_.groups[g].layers.size(), has_head_tables() ? "" : "out");
+  }
+  return Status::ok();
+}
+
 Status CpuSession::stage_moves(std::span<const KvMove> moves) {
   SHARPI_TRY(check_moves(moves));
+  SHARPI_TRY(check_by_head(moves));
   staged_.assign(moves.begin(), moves.end());
   return Status::ok();
 }
@@ -288,25 +402,70 @@ void move_head(const KvView& v, bool value, uint32_t head, std::span<const uint3
 void CpuSession::move_replay_scores(const KvMove& m) noexcept {
   uint64_t stride = 0;
   float* scores = replay_scores(m.layer, &stride);
-  for (uint32_t h = 0; scores != nullptr && h < view(m.layer).n_heads; ++h, scores += stride) {
+  const uint32_t n_heads = layout_.find(m.layer)->n_heads;
+  for (uint32_t h = 0; scores != nullptr && h < n_heads; ++h, scores += stride) {
     const std::span<const uint32_t> keep = m.keep[m.keep.size() == 1 ? 0 : h];
     for (size_t i = 0; i < keep.size(); ++i) scores[i] = scores[keep[i]];
   }
 }
 
+void CpuSession::move_rows(const KvMove& m) noexcept {
+  if (is_layer_by_head(m.layer)) {
+    for (uint32_t h = 0; h < layout_.find(m.layer)->n_heads; ++h) {
+      const KvView v = head_view(m.layer, h);
+      const std::span<const uint32_t> keep = m.keep[m.keep.size() == 1 ? 0 : h];
+      for (uint32_t i = 0; i < keep.size(); ++i) {
+        if (keep[i] == i) continue;
+        std::memcpy(v.k_row(i), v.k_row(keep[i]), v.k_row_bytes);
+        std::memcpy(v.v_row(i), v.v_row(keep[i]), v.v_row_bytes);
+      }
+    }
+    return;
+  }
+  const KvView v = view(m.layer);
+  if (m.keep.size() == 1) {
+    move_piece(v.k, v.block_stride, v.k_row_bytes, 0, v.k_row_bytes, m.keep[0]);
+    move_piece(v.v, v.block_stride, v.v_row_bytes, 0, v.v_row_bytes, m.keep[0]);
+    return;
+  }
+  for (uint32_t h = 0; h < v.n_heads; ++h) {
+    move_head(v, false, h, m.keep[h]);
+    move_head(v, true, h, m.keep[h]);
+  }
+}
+
+/// The rows of a group that have moved to the front of their heads go to blocks of one head.
+void CpuSession::keep_by_head(uint32_t group) noexcept {
+  counts_.clear();
+  for (const KvLayerLayout& l : layout_.groups[group].layers) {
+    const auto m = std::find_if(staged_.begin(), staged_.end(),
+                                [&](const KvMove& one) { return one.layer == l.layer; });
+    for (uint32_t h = 0; h < l.n_heads; ++h)
+      counts_.push_back(static_cast<uint32_t>(m->keep[m->keep.size() == 1 ? 0 : h].size()));
+  }
+  std::byte* const base = group_base(group);
+  const uint64_t held = ranges_[group].committed();
+  unpoison(base, held);
+  if (is_by_head(group)) {
+    heads_[group].put_in_order(base, heads_[group].bytes(capacity_[group]), counts_);
+  } else {
+    heads_[group].take_apart(base, counts_);
+  }
+  by_head_[group] = 1;
+  set_capacity(group, heads_[group].slots_in({}, held, wanted_[group]));
+}
+
 void CpuSession::apply_moves() noexcept {
   for (const KvMove& m : staged_) {
-    const KvView v = view(m.layer);
     move_replay_scores(m);
-    if (m.keep.size() == 1) {
-      move_piece(v.k, v.block_stride, v.k_row_bytes, 0, v.k_row_bytes, m.keep[0]);
-      move_piece(v.v, v.block_stride, v.v_row_bytes, 0, v.v_row_bytes, m.keep[0]);
-      continue;
-    }
-    for (uint32_t h = 0; h < v.n_heads; ++h) {
-      move_head(v, false, h, m.keep[h]);
-      move_head(v, true, h, m.keep[h]);
-    }
+    move_rows(m);
+  }
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+    const bool here = std::any_of(staged_.begin(), staged_.end(), [&](const KvMove& m) {
+      return layout_.group_of_layer[m.layer] == static_cast<int32_t>(g) &&
+             (m.by_head || is_by_head(g));
+    });
+    if (here) keep_by_head(g);
   }
   staged_.clear();
 }

@@ -48,8 +48,20 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   /// queries.
   ReplayTask replay_task(uint32_t source, const KvLedger& ledger, const AttentionSpec& of,
                          const ReplayTurns& turns, uint32_t layer) const;
+  /// The part of it that is one KV head's, of a source whose rows are in blocks of one head.
+  ReplayTask replay_task_of_head(const ReplayTask& all, uint32_t source, uint32_t head,
+                                 const KvLedger& ledger) const;
 
   uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override;
+  bool can_keep_by_head() const override { return true; }
+  uint64_t head_table_bytes() const override;
+  bool has_head_tables() const override { return tables_.bytes() != 0; }
+  Status take_head_tables() override;
+  void drop_head_tables() noexcept override;
+  Status read_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first, uint32_t n,
+                        void* out) const override;
+  Status write_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first, uint32_t n,
+                         const void* in) override;
   Status stage_moves(std::span<const KvMove> moves) override;
   void apply_moves() noexcept override;
   void discard_moves() noexcept override { staged_.clear(); }
@@ -70,10 +82,16 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   }
   CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan, const SessionShape& shape,
              const StateReplay* replay);
+  Status check_head_rows(uint32_t layer, uint32_t head, uint32_t first, uint32_t n) const;
+  Status check_by_head(std::span<const KvMove> moves) const;
   void move_replay_scores(const KvMove& move) noexcept;
+  void move_rows(const KvMove& move) noexcept;
+  void keep_by_head(uint32_t group) noexcept;
   MemoryMeter* meter_;
   const StateReplay* replay_;
   std::vector<KvMove> staged_;
+  HostBuffer tables_;             // of blocks of one head, of all groups
+  std::vector<uint32_t> counts_;  // rows of each head of a group, room for the largest
 };
 
 }  // namespace sharpi::cpu

@@ -229,7 +229,7 @@ namespace {
 /// One output row of W_o at a time against a tile of values: |w . v| adds up over the rows.
 Status value_span(const ValueNormTask& t, const KernelSet& kernels, uint32_t span, float* rows,
                   float* weights) {
-  const uint32_t d = t.kv.head_dim, group = t.n_heads / t.kv.n_heads;
+  const uint32_t d = t.kv.head_dim, group = t.group;
   const uint32_t rotation = kv_rotation(t.kv.v_dtype, d);
   const uint64_t n_in = uint64_t{t.n_heads} * d, row = uint64_t{t.kv.n_heads} * d;
   const uint32_t end = std::min(t.n_slots, (span + 1) * kTileSlots);
@@ -243,10 +243,10 @@ Status value_span(const ValueNormTask& t, const KernelSet& kernels, uint32_t spa
       unrotate(kernels, rows + uint64_t{s - first} * d, d, rotation);
     }
     // The group's columns alone where they start and end at block borders, else the whole row.
-    const uint64_t part = uint64_t{group} * d;
+    const uint64_t part = uint64_t{group} * d, at = uint64_t{t.first_kv} + kv;
     const bool alone = part % ggml_traits(t.o_type).block_elements == 0;
-    const uint64_t skip = alone ? ggml_row_bytes(t.o_type, kv * part) : 0;
-    const float* mine = alone ? weights : weights + kv * part;
+    const uint64_t skip = alone ? ggml_row_bytes(t.o_type, at * part) : 0;
+    const float* mine = alone ? weights : weights + at * part;
     for (uint64_t o = 0; o < t.n_embd; ++o) {
       dequantize_row(t.o_type, t.o_data + o * t.o_row_bytes + skip, weights, alone ? part : n_in);
       for (uint32_t h = 0; h < group; ++h) {

@@ -45,6 +45,7 @@ Status score_rows(ThreadPool& pool, const KernelSet& kernels, const ScoreTask& t
 struct ValueNormTask {
   KvView kv;
   uint32_t n_slots = 0, n_heads = 0;
+  uint32_t group = 0, first_kv = 0;  // query heads to a KV head; which one `kv` begins with
   GgmlType o_type = GgmlType::kF32;
   const std::byte* o_data = nullptr;
   uint64_t o_row_bytes = 0, n_embd = 0;

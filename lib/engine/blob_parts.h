@@ -21,7 +21,8 @@ class LedgerCodec {
   static void header(const KvLedger& l, BlobHeader* h) {
     h->base = l.base_;
     h->n_tokens = l.n_tokens_;
-    h->flags = l.compacted_ ? kBlobCompacted : 0;
+    h->flags = (l.compacted_ ? kBlobCompacted : 0) | (l.by_head_ ? kBlobByHead : 0);
+    h->version = l.by_head_ ? kBlobVersionByHead : kBlobVersion;
     h->ring_low = l.ring_low_;
     h->evicted_floor = l.evicted_floor_;
     h->n_queries = l.n_tokens_ - l.capture_low_;
@@ -31,6 +32,7 @@ class LedgerCodec {
     l->base_ = h.base;
     l->n_tokens_ = h.n_tokens;
     l->compacted_ = (h.flags & kBlobCompacted) != 0;
+    l->by_head_ = (h.flags & kBlobByHead) != 0;
     l->evicted_floor_ = h.evicted_floor;
     l->scored_tokens_ = h.n_scored;
     // Rows of later positions that a truncation left in the saved rings did not come along.
@@ -41,13 +43,19 @@ class LedgerCodec {
     l->ring_low_ = std::max(h.ring_low, gone);
     l->capture_low_ = h.n_tokens - std::min(h.n_queries, l->capture_window_);
   }
-  /// `positions`: the lists, one after the other. Pre: memory for them is reserved.
+  /// `lags`: of every head, or empty; `positions`: the lists, one after the other. Pre: memory for
+  /// them is reserved.
   static void set_rows(KvLedger* l, uint32_t layer, const LayerRows& rows,
+                       std::span<const uint32_t> lags,
                        std::span<const uint32_t> positions) noexcept {
     l->rows_[layer] = rows;
+    std::copy(lags.begin(), lags.end(),
+              l->lags_.begin() + static_cast<long>(l->first_list_[layer]));
+    size_t at = 0;
     for (uint32_t i = 0; i < rows.n_lists; ++i) {
-      const auto list = positions.subspan(uint64_t{i} * rows.n_compacted, rows.n_compacted);
+      const auto list = positions.subspan(at, rows.n_compacted - l->lag(layer, i));
       std::copy(list.begin(), list.end(), l->list(layer, i));
+      at += list.size();
     }
   }
   /// Window of the narrowest rings; 0 = there are none.
@@ -73,6 +81,13 @@ struct RowSide {
         dtype(is_value ? l.v_dtype : l.k_dtype),
         row_bytes(is_value ? l.v_row_bytes : l.k_row_bytes),
         elements(uint64_t{l.n_heads} * l.head_dim) {}
+  /// Of rows of one head.
+  static RowSide of_head(const KvLayerLayout& l, bool is_value) {
+    RowSide s(l, is_value);
+    s.row_bytes /= l.n_heads;
+    s.elements = l.head_dim;
+    return s;
+  }
   uint32_t piece_rows() const {
     return static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row_bytes));
   }

@@ -30,6 +30,19 @@ sharpi_policy resolve_policy(sharpi_policy policy, const SessionShape& shape, bo
   return asked ? SHARPI_POLICY_MIXED : SHARPI_POLICY_REPLAY;
 }
 
+/// One count of rows a head: only where every tier with such layers keeps rows so.
+Status check_by_head(const SessionCore& session, sharpi_layer_budget budget) {
+  if (budget != SHARPI_LAYER_BUDGET_SHARED) return Status::ok();
+  for (const uint32_t l : session.compactable_layers()) {
+    if (session.store(l).can_keep_by_head()) continue;
+    return Status::error(Code::kUnsupported,
+                         "layer_budget 3 (SHARED) keeps rows by head, which is done on the CPU "
+                         "alone, but layer %u is on a device; 0 (EQUAL) works",
+                         l);
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<CompactRequest> resolve_compaction(const SessionCore& session,
@@ -43,6 +56,7 @@ Result<CompactRequest> resolve_compaction(const SessionCore& session,
                          "capture: replay is 0",
                          r.policy, policy_row(r.policy).name);
   }
+  SHARPI_TRY(check_by_head(session, p.layer_budget));
   r.headroom = p.headroom;
   r.pool_kernel = p.pool_kernel;
   r.span = p.span;

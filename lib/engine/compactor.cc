@@ -26,8 +26,23 @@ uint32_t first_moved(const KvMove& m) {
   return first;
 }
 
-/// Fills in the report's kept_* counts: for which reason the rows stay that the fullest layer
-/// keeps. Pre: before the moves.
+/// The KV head that keeps most rows.
+struct FullestHead {
+  uint32_t before = 0, kept = 0;
+};
+FullestHead fullest_head(const std::vector<KvMove>& moves, const KvLedger& ledger) {
+  FullestHead out;
+  for (const KvMove& m : moves) {
+    for (uint32_t h = 0; h < m.keep.size(); ++h) {
+      const auto kept = static_cast<uint32_t>(m.keep[h].size());
+      if (kept > out.kept) out = {ledger.n_slots(m.layer, h), kept};
+    }
+  }
+  return out;
+}
+
+/// Fills in the report's kept_* counts: for which reason the rows stay that the fullest head keeps.
+/// Pre: before the moves.
 void say_why_kept(const CompactRequest& r, const std::vector<KvMove>& moves, const KvLedger& ledger,
                   sharpi_compact_report* report) {
   if (moves.empty() || r.policy == SHARPI_POLICY_KEEP) {
@@ -35,19 +50,17 @@ void say_why_kept(const CompactRequest& r, const std::vector<KvMove>& moves, con
     report->kept_unranked = moves.empty() ? ledger.max_slots() : static_cast<uint32_t>(listed);
     return;
   }
-  const auto kept = [](const KvMove& m) { return static_cast<uint32_t>(m.keep[0].size()); };
-  const KvMove& fullest =
-      *std::max_element(moves.begin(), moves.end(),
-                        [&](const KvMove& a, const KvMove& b) { return kept(a) < kept(b); });
-  const uint32_t before = ledger.n_slots(fullest.layer);
-  const KeepParts parts = keep_parts(r.for_layer(kept(fullest)), before);
+  const auto [before, kept] = fullest_head(moves, ledger);
+  const KeepParts parts = keep_parts(r.for_layer(kept), before);
   report->kept_sinks = parts.first;
   report->kept_recent = before - parts.last;
   report->kept_scored = parts.take;
   const PolicyRow& policy = policy_row(r.policy);
   if (!policy.reads_replay) return;
-  report->kept_replayed =
-      parts.take - (policy_needs_queries(r.policy) ? first_rows(r.policy, parts.take) : 0);
+  const bool shared = r.layer_budget == SHARPI_LAYER_BUDGET_SHARED;
+  const uint32_t share = shared ? keep_parts(r.for_layer(r.budget), before).take : parts.take;
+  const uint32_t by_term = policy_needs_queries(r.policy) ? first_rows(r.policy, share) : 0;
+  report->kept_replayed = parts.take - std::min(parts.take, by_term);
 }
 
 }  // namespace
@@ -82,6 +95,12 @@ Status Compactor::compact_now(const sharpi_compact_params& p, sharpi_compact_rep
 }
 
 Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
+  const bool by_head = core_.ledger().is_by_head() || (!moves.empty() && moves.front().by_head);
+  const struct EndOfMoves {
+    RowMemory& memory;
+    ~EndOfMoves() { memory.drop_head_tables(); }
+  } end{memory_};
+  if (by_head) SHARPI_TRY(no_throw([&] { return memory_.take_head_tables(); }));
   std::vector<std::vector<KvMove>> by_tier(core_.tiers.size());
   for (const KvMove& m : moves) {
     by_tier[core_.tier_index(m.layer)].push_back(m);
@@ -99,6 +118,7 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
     return staged;
   }
   const auto first_written = [&](uint32_t layer) {
+    if (by_head) return 0u;  // blocks go where others were
     const auto m = std::find_if(moves.begin(), moves.end(),
                                 [&](const KvMove& one) { return one.layer == layer; });
     return m == moves.end() ? core_.ledger().n_slots(layer) : first_moved(*m);

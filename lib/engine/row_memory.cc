@@ -17,9 +17,9 @@ KvTotals RowMemory::totals() const {
       t.held += kv.held_bytes(g);
       t.shared += kv.shared_bytes(g);
       for (const KvLayerLayout& l : group.layers) {
-        const uint64_t rows = group.ring ? std::min(core_.ledger().n_tokens(), group.ring_slots)
-                                         : core_.ledger().n_slots(l.layer);
-        t.payload += rows * (uint64_t{l.k_row_bytes} + l.v_row_bytes);
+        const uint64_t row = uint64_t{l.k_row_bytes} + l.v_row_bytes;
+        t.payload += group.ring ? std::min(core_.ledger().n_tokens(), group.ring_slots) * row
+                                : core_.ledger().rows_of_heads(l.layer) * (row / l.n_heads);
       }
     }
   }
@@ -95,10 +95,51 @@ void RowMemory::shrink_to(uint32_t headroom) noexcept {
   core_.share.settle(all - before + now);
 }
 
-/// Rows of a group that are complete in all of its layers, in whole blocks. A bounded session moves
+Status RowMemory::take_head_tables() {
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    KvStore& kv = core_.tiers[t]->store();
+    if (kv.has_head_tables() || kv.head_table_bytes() == 0) continue;
+    HeldBytes more;
+    more.at(core_.model->devices()[t]) = kv.head_table_bytes();
+    Lease lease(core_.share);
+    SHARPI_TRY(lease.take(more));
+    const Status taken = kv.take_head_tables();
+    if (!taken.is_ok()) {
+      lease.end();
+      drop_head_tables();
+      return taken;
+    }
+    lease.keep();
+  }
+  return Status::ok();
+}
+
+void RowMemory::drop_head_tables() noexcept {
+  if (score_queries(core_.shape) != 0 || core_.ledger().is_by_head()) return;
+  for (size_t t = 0; t < core_.tiers.size(); ++t) {
+    KvStore& kv = core_.tiers[t]->store();
+    if (!kv.has_head_tables()) continue;
+    HeldBytes less;
+    less.at(core_.model->devices()[t]) = kv.head_table_bytes();
+    kv.drop_head_tables();
+    core_.share.give(less);
+  }
+}
+
+void RowMemory::begin_again() noexcept {
+  for (const auto& tier : core_.tiers) {
+    KvStore& kv = tier->store();
+    for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) kv.lay_out_empty(g, {});
+  }
+  drop_head_tables();
+}
+
+/// Rows of a group that are complete in all of its layers, in whole blocks; by head, those of the
+/// fullest head, of whose blocks the store shares the full ones. A bounded session moves
 /// its rows whenever it makes room, and must not need memory for it.
 uint32_t RowMemory::shareable_slots(const KvGroup& group) const {
   if (group.ring || core_.shape.kv_budget != 0) return 0;
+  if (core_.ledger().is_by_head()) return core_.ledger().fullest(group);
   uint32_t least = UINT32_MAX;
   for (const KvLayerLayout& l : group.layers)
     least = std::min(least, core_.ledger().n_slots(l.layer));
@@ -139,6 +180,9 @@ HeldBytes RowMemory::fork_share() const {
 }
 
 Status RowMemory::take_shared(const RowMemory& from) {
+  if (from.core_.ledger().is_by_head()) {  // what fork_share() counted
+    for (const auto& tier : core_.tiers) SHARPI_TRY(tier->store().take_head_tables());
+  }
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
     const KvStore& theirs = from.core_.tiers[t]->store();
     KvStore& kv = core_.tiers[t]->store();
@@ -163,8 +207,12 @@ Status RowMemory::own_rows(const std::function<uint32_t(uint32_t layer)>& first_
     for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
       if (kv.read_only_slots(g) == 0) continue;
       uint32_t slot = UINT32_MAX;
-      for (const KvLayerLayout& l : kv.layout().groups[g].layers)
-        slot = std::min(slot, first_written(l.layer));
+      const KvGroup& group = kv.layout().groups[g];
+      for (const KvLayerLayout& l : group.layers) {
+        const uint32_t behind =
+            kv.is_by_head(g) ? core_.ledger().fullest(group) - core_.ledger().n_slots(l.layer) : 0;
+        slot = std::min(slot, first_written(l.layer) + behind);
+      }
       if (slot >= kv.read_only_slots(g)) continue;
       parts.push_back({&kv, g, slot});
       cost.at(core_.model->devices()[t]) += kv.own_rows_bytes(g, slot);

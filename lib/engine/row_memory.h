@@ -32,6 +32,15 @@ class RowMemory {
   /// Gives back what is past the fullest layer of each group and `headroom` slots.
   void shrink_to(uint32_t headroom) noexcept;
 
+  /// Tables for rows by head, which sessions that score were priced for; others take them from the
+  /// session's share, and have them while rows are by head. Either they are there, or nothing
+  /// changed.
+  Status take_head_tables();
+  void drop_head_tables() noexcept;
+  /// The session is empty: rows of all heads are stored together again. Pre: own_rows() from slot
+  /// 0.
+  void begin_again() noexcept;
+
   /// Makes the rows of every layer from first_written(layer) on the session's own. Either all are
   /// afterwards, or nothing that anybody sees changed.
   Status own_rows(const std::function<uint32_t(uint32_t layer)>& first_written);

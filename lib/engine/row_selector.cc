@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "plan/session_plan.h"
+#include "tier/shared_budget.h"
 
 namespace sharpi {
 
@@ -236,8 +237,31 @@ Status RowSelector::select_per_head(const CompactRequest& r, std::span<const uin
   SHARPI_TRY(choose_rows(r, layers, budgets));
   for (size_t i = 0; i < layers.size(); ++i) {
     const uint32_t layer = layers[i], kept = std::min(budgets[i], core_.ledger().n_slots(layer));
-    moves->push_back(
-        KvMove{layer, {tables_.keep(layer), tables_.n_heads(layer), kept, tables_.stride()}});
+    if (!core_.ledger().is_by_head()) {
+      moves->push_back(
+          KvMove{layer, {tables_.keep(layer), tables_.n_heads(layer), kept, tables_.stride()}});
+      continue;
+    }
+    const std::span<uint32_t> counts(tables_.counts(layer), tables_.n_heads(layer));
+    for (uint32_t h = 0; h < counts.size(); ++h)
+      counts[h] = std::min(budgets[i], core_.ledger().n_slots(layer, h));
+    moves->push_back(KvMove{layer, {tables_.keep(layer), counts, tables_.stride()}, true});
+  }
+  return Status::ok();
+}
+
+Status RowSelector::select_shared(const CompactRequest& r, std::span<const uint32_t> layers,
+                                  std::vector<KvMove>* moves) {
+  SHARPI_TRY(check_heads_apart(layers));
+  SHARPI_TRY(hold_all_terms(r, layers));
+  std::vector<OwnReplay> replay(layers.size());
+  for (size_t i = 0; policy_row(r.policy).reads_replay && i < layers.size(); ++i)
+    replay[i].scores = core_.tier_of(layers[i]).replay_scores(layers[i], &replay[i].stride);
+  const uint32_t most = core_.shape.kv_budget == 0 ? UINT32_MAX : core_.shape.kv_budget;
+  choose_shared(core_.ledger(), layers, replay, r.for_layer(r.budget), most, tables_);
+  for (const uint32_t l : layers) {
+    const std::span<const uint32_t> counts(tables_.counts(l), tables_.n_heads(l));
+    moves->push_back(KvMove{l, {tables_.keep(l), counts, tables_.stride()}, true});
   }
   return Status::ok();
 }
@@ -259,6 +283,7 @@ Status RowSelector::select(const CompactRequest& r, std::vector<KvMove>* moves) 
   }
   if (r.budget >= core_.ledger().max_slots())
     return Status::ok();  // everything fits: all rows stay
+  if (r.layer_budget == SHARPI_LAYER_BUDGET_SHARED) return select_shared(r, layers, moves);
   return policy_row(r.policy).scope == PolicyScope::kModel ? select_global(r, layers, moves)
                                                            : select_per_head(r, layers, moves);
 }

@@ -57,6 +57,8 @@ class RowSelector {
   Status check_heads_apart(std::span<const uint32_t> layers) const;
   Status select_per_head(const CompactRequest& r, std::span<const uint32_t> layers,
                          std::vector<KvMove>* moves);
+  Status select_shared(const CompactRequest& r, std::span<const uint32_t> layers,
+                       std::vector<KvMove>* moves);
   Status keep_going(const CompactRequest& r, size_t done, size_t total) const;
 
   SessionCore& core_;

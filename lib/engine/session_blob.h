@@ -5,11 +5,14 @@
 //   BlobHeader; with kBlobAdapters: BlobAdapters
 //   i32 tokens[n_tokens]
 //   BlobSampler, i32 bias_tokens[n_bias], f32 bias_values[n_bias]
-//   per layer: BlobLayerHeader, u32 positions[n_lists][n_compacted]
+//   per layer: BlobLayerHeader; with kBlobByHead, of one with rows: u32 lags[n_heads], by which its
+//     heads have fewer rows than the fullest; u32 positions[n_lists][n_compacted], with lags as
+//     many fewer
 //   per checkpoint: BlobCheckpointHeader
 // Body:
 //   per layer: K rows, then V rows (canonical, codec.h; those of a sliding window in the order of
-//     positions), or of a recurrent layer f32 state and conv tail
+//     positions; with kBlobByHead all K rows of the first head, each as a layer of one head has it,
+//     then those of the next), or of a recurrent layer f32 state and conv tail
 //   per full-attention layer: f32 queries[n_queries][n_heads * head_dim], of the last positions
 //   with replay scores: per full-attention layer that owns rows, of each KV head f32
 //   scores[n_rows];
@@ -33,6 +36,7 @@ namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
 inline constexpr uint32_t kBlobVersion = 6;
+inline constexpr uint32_t kBlobVersionByHead = 7;  // of those with kBlobByHead, and of no others
 inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 
@@ -43,7 +47,7 @@ struct BlobHeader {
   uint64_t content_id = 0;
   uint64_t total_bytes = 0;
   uint32_t n_tokens = 0;
-  uint32_t flags = 0;          // kBlobCompacted, kBlobReplay, kBlobAdapters
+  uint32_t flags = 0;          // kBlobCompacted and so on
   uint32_t ring_low = 0;       // lowest position whose row is in the sliding windows
   uint32_t evicted_floor = 0;  // lowest length that truncation reaches after compaction
   uint32_t n_logit_rows = 0, n_checkpoints = 0, n_queries = 0;
@@ -51,7 +55,7 @@ struct BlobHeader {
   uint64_t base = 0;      // of positions: what RoPE counted when token 0 of these was read
 };
 static_assert(sizeof(BlobHeader) == 72);
-inline constexpr uint32_t kBlobCompacted = 1, kBlobReplay = 2, kBlobAdapters = 4;
+inline constexpr uint32_t kBlobCompacted = 1, kBlobReplay = 2, kBlobAdapters = 4, kBlobByHead = 8;
 /// Sessions do not read more tokens than that.
 inline constexpr uint64_t kBlobMaxBase = uint64_t{1} << 52;
 

@@ -95,7 +95,7 @@ Status kept_positions(const SessionCore& core, uint32_t layer, uint32_t kv_head,
                          "KV head %u does not exist; there are %u in layer %u", kv_head,
                          l.attention.n_kv_heads, layer);
   }
-  const uint32_t n = core.ledger().n_slots(layer);
+  const uint32_t n = core.ledger().n_slots(layer, kv_head);
   out->resize(n);
   for (uint32_t i = 0; i < n; ++i) (*out)[i] = core.ledger().position(layer, kv_head, i);
   return Status::ok();

@@ -129,6 +129,11 @@ class SessionSaver {
     h.tail_position = rows.tail_position;
     h.n_lists = rows.n_lists;
     SHARPI_TRY(put(&h, sizeof h));
+    const uint32_t n_lags = core_.ledger().is_by_head() ? one.n_heads : 0;
+    for (uint32_t i = 0; i < n_lags; ++i) {
+      const uint32_t lag = core_.ledger().lag(l, i);
+      SHARPI_TRY(put(&lag, sizeof lag));
+    }
     for (uint32_t i = 0; i < h.n_lists; ++i) {
       const std::span<const uint32_t> list = core_.ledger().positions(l, i);
       SHARPI_TRY(put(list.data(), list.size_bytes()));
@@ -151,8 +156,27 @@ class SessionSaver {
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
     const uint32_t first = g.ring ? h_.ring_low : 0,
                    n = g.ring ? h_.n_tokens - first : core_.ledger().n_slots(l);
-    for (const bool value : {false, true})
-      SHARPI_TRY(rows(kv, RowSide(*kv.layout().find(l), value), l, first, n, g.ring_slots));
+    for (const bool value : {false, true}) {
+      if (!g.ring && core_.ledger().is_by_head())
+        SHARPI_TRY(rows_by_head(kv, RowSide::of_head(*kv.layout().find(l), value), l));
+      else
+        SHARPI_TRY(rows(kv, RowSide(*kv.layout().find(l), value), l, first, n, g.ring_slots));
+    }
+    return Status::ok();
+  }
+
+  Status rows_by_head(const KvStore& kv, const RowSide& side, uint32_t l) {
+    for (uint32_t h = 0; h < kv.layout().find(l)->n_heads; ++h) {
+      const uint32_t n = core_.ledger().n_slots(l, h);
+      if (only_counts(n * side.row_bytes)) continue;
+      for (uint32_t i = 0; i < n;) {
+        const uint32_t run = std::min(n - i, side.piece_rows());
+        SHARPI_TRY(kv.read_head_rows(l, h, side.value, i, run, scratch_.piece()));
+        SHARPI_TRY(scratch_.convert(side, run, true));
+        SHARPI_TRY(put_piece(run * side.row_bytes));
+        i += run;
+      }
+    }
     return Status::ok();
   }
 
@@ -191,11 +215,11 @@ class SessionSaver {
   Status replay_scores(uint32_t l) {
     if ((h_.flags & kBlobReplay) == 0 || !core_.ledger().is_full_owner(l)) return Status::ok();
     const uint32_t waiting = core_.ledger().n_tokens() - h_.n_scored;
-    const uint64_t n = (core_.ledger().n_slots(l) - waiting) * sizeof(float);
     uint64_t stride = 0;
     const float* scores = core_.tier_of(l).replay_scores(l, &stride);
     if (sink_ != nullptr) std::memset(scratch_.piece(), 0, waiting * sizeof(float));
     for (uint32_t h = 0; h < spec_.layers[l].attention.n_kv_heads; ++h) {
+      const uint64_t n = (core_.ledger().n_slots(l, h) - waiting) * sizeof(float);
       SHARPI_TRY(put(scores + h * stride, n));
       SHARPI_TRY(put_piece(waiting * sizeof(float)));
     }

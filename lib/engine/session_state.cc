@@ -15,6 +15,11 @@ Status SessionState::create(const HeldBytes& share) {
 }
 
 void SessionState::forget_all() noexcept {
+  forget_contents();
+  memory.begin_again();
+}
+
+void SessionState::forget_contents() noexcept {
   if (core.spec().is_hybrid()) {
     for (const auto& tier : core.tiers) tier->store().clear_state();
   }

@@ -30,8 +30,10 @@ struct SessionState {
   /// Takes `share` of the model's allowance, then all memory. May throw std::bad_alloc.
   Status create(const HeldBytes& share);
 
-  /// An empty session.
+  /// An empty session, whose rows of all heads are stored together.
   void forget_all() noexcept;
+  /// The same, but memory is laid out as it was.
+  void forget_contents() noexcept;
   /// What `from` holds, for a fork. Pre: new, of the same template, and from.memory.share_rows().
   Status copy_from(const SessionState& from);
 

@@ -72,7 +72,10 @@ void Transcript::take_back(uint32_t n_tokens) noexcept {
 }
 
 void Transcript::compact(std::span<const KvMove> moves) noexcept {
-  for (const KvMove& m : moves) ledger_.set_compacted(m.layer, m.keep);
+  for (const KvMove& m : moves) {
+    ledger_.set_compacted(m.layer, m.keep);
+    if (m.by_head) ledger_.set_by_head();
+  }
 }
 
 void Transcript::shift_context(uint32_t shift) noexcept {

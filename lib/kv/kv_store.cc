@@ -24,16 +24,30 @@ Status KvStore::check_rows(uint32_t layer, uint32_t first, uint32_t n) const {
 
 Result<uint32_t> KvStore::append_slot(uint32_t layer, const KvLedger& ledger,
                                       uint32_t n_rows) const {
-  const uint32_t first = ledger.n_slots(layer);
+  const int32_t at = layout().group_of_layer[layer];
+  const auto group = static_cast<uint32_t>(at);
+  // By head, slots of a group are those of its fullest head.
+  const uint32_t first =
+      at >= 0 && is_by_head(group) ? ledger.fullest(layout().groups[group]) : ledger.n_slots(layer);
   Status fits = check_rows(layer, first, n_rows);
   assert(fits.is_ok() && "rows would be written past committed memory");
-  const auto group = static_cast<uint32_t>(layout().group_of_layer[layer]);
   if (fits.is_ok() && first < read_only_slots(group)) {
     fits = Status::error(Code::kInternal, "row %u of layer %u is shared with a fork", first, layer);
   }
   assert(fits.is_ok() && "rows would be written into what a fork reads");
   if (!fits.is_ok()) return fits;
-  return first;
+  return ledger.n_slots(layer);
+}
+
+Status KvStore::no_heads(uint32_t layer) const {
+  return Status::error(Code::kInternal, "the rows of layer %u are not in blocks of one head",
+                       layer);
+}
+Status KvStore::read_head_rows(uint32_t layer, uint32_t, bool, uint32_t, uint32_t, void*) const {
+  return no_heads(layer);
+}
+Status KvStore::write_head_rows(uint32_t layer, uint32_t, bool, uint32_t, uint32_t, const void*) {
+  return no_heads(layer);
 }
 
 Status KvStore::check_moves(std::span<const KvMove> moves) const {

@@ -18,19 +18,23 @@ namespace sharpi {
 
 class KvLedger;
 
-/// Lists of equal length in memory that someone else owns.
+/// Lists in memory that someone else owns: of equal length, or each of its own.
 class KeepLists {
  public:
   KeepLists() = default;
   KeepLists(const uint32_t* first, size_t n_lists, size_t n_rows, size_t stride)
       : first_(first), n_lists_(n_lists), n_rows_(n_rows), stride_(stride) {}
+  /// `counts`: the length of each list.
+  KeepLists(const uint32_t* first, std::span<const uint32_t> counts, size_t stride)
+      : first_(first), counts_(counts.data()), n_lists_(counts.size()), stride_(stride) {}
   size_t size() const { return n_lists_; }
   std::span<const uint32_t> operator[](size_t list) const {
-    return {first_ + list * stride_, n_rows_};
+    return {first_ + list * stride_, counts_ != nullptr ? counts_[list] : n_rows_};
   }
 
  private:
   const uint32_t* first_ = nullptr;
+  const uint32_t* counts_ = nullptr;
   size_t n_lists_ = 0, n_rows_ = 0, stride_ = 0;
 };
 
@@ -39,6 +43,8 @@ class KeepLists {
 struct KvMove {
   uint32_t layer = 0;
   KeepLists keep;
+  bool by_head = false;  // rows are in blocks of one head afterwards; of all moves of a group, or
+                         // of none
 };
 
 /// The two parts of a recurrent layer: the state of its heads, and the last rows in front of its
@@ -61,6 +67,31 @@ class KvStore {
   /// layer. Nothing else says where new rows go, on any tier: kInternal, and an assertion in debug
   /// builds, unless all of them lie in committed memory.
   Result<uint32_t> append_slot(uint32_t layer, const KvLedger& ledger, uint32_t n_rows) const;
+
+  /// Rows in blocks of one KV head (kv/head_blocks.h), which every layer of a group has, or none.
+  /// Slots of a group are then those of its fullest head; a head that lags behind it by n rows has
+  /// n slots less. False = this tier keeps none so.
+  virtual bool can_keep_by_head() const { return false; }
+  virtual bool is_by_head(uint32_t) const { return false; }
+  /// Memory for tables of blocks, which a move by head needs: the bytes it takes; taking it; giving
+  /// it back, which makes no difference while rows are by head.
+  virtual uint64_t head_table_bytes() const { return 0; }
+  virtual bool has_head_tables() const { return false; }
+  virtual Status take_head_tables() { return Status::ok(); }
+  virtual void drop_head_tables() noexcept {}
+  /// An empty group's rows are by head from now on, with these lags, head after head of layer after
+  /// layer, or with none (empty: as at first). Its capacity becomes what its memory has room for,
+  /// at most what was asked for: slots_by_head(). Pre: no fork shares its rows; for lags, the
+  /// tables are here.
+  virtual uint32_t slots_by_head(uint32_t group, std::span<const uint32_t>) const {
+    return capacity(group);
+  }
+  virtual void lay_out_empty(uint32_t, std::span<const uint32_t>) noexcept {}
+  /// Rows of one head, of a layer that is by head, as read_rows().
+  virtual Status read_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first,
+                                uint32_t n, void* out) const;
+  virtual Status write_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first,
+                                 uint32_t n, const void* in);
 
   /// Rows that forks share. Slots [0, read_only_slots()) of a group can be read, by several stores
   /// at once, and not be written before own_rows().
@@ -127,6 +158,7 @@ class KvStore {
  protected:
   /// kInternal unless the layer stores rows here and [first, first + n) is within its capacity.
   Status check_rows(uint32_t layer, uint32_t first, uint32_t n) const;
+  Status no_heads(uint32_t layer) const;
   /// kInternal unless every keep list ascends and stays within the capacity.
   Status check_moves(std::span<const KvMove> moves) const;
 };

@@ -6,7 +6,9 @@
 //                   + offset(layer, K|V) + (slot % 64) * row_bytes
 // Kernels look up no block table as in PagedAttention (paged KV): the rows of a session are
 // contiguous in virtual addresses, and memory is mapped behind these as rows come, as in vAttention
-// (arXiv 2405.04437).
+// (arXiv 2405.04437). Rows of a session that was compacted by head are in blocks of one head, which
+// a table names (kv/head_blocks.h); a view of them has one head:
+//   address(slot) = base + table[slot / 64] + (K: 0, V: 64 K rows) + (slot % 64) * row_bytes
 // Thread rule: plain values.
 #pragma once
 
@@ -26,15 +28,17 @@ struct KvView {
   uint64_t block_stride = 0;  // bytes from one block of 64 slots to the next
   uint32_t k_row_bytes = 0, v_row_bytes = 0;
   KvDtype k_dtype = KvDtype::kF32, v_dtype = KvDtype::kF32;
-  uint32_t n_heads = 0;   // KV heads
-  uint32_t head_dim = 0;  // elements per head; a row is n_heads * head_dim elements
+  uint32_t n_heads = 0;             // KV heads
+  uint32_t head_dim = 0;            // elements per head; a row is n_heads * head_dim elements
+  const uint64_t* table = nullptr;  // of blocks, in place of block_stride
 
   std::byte* k_row(uint64_t slot) const {
-    return k + slot / kKvBlockSlots * block_stride + slot % kKvBlockSlots * k_row_bytes;
+    return k + block(slot / kKvBlockSlots) + slot % kKvBlockSlots * k_row_bytes;
   }
   std::byte* v_row(uint64_t slot) const {
-    return v + slot / kKvBlockSlots * block_stride + slot % kKvBlockSlots * v_row_bytes;
+    return v + block(slot / kKvBlockSlots) + slot % kKvBlockSlots * v_row_bytes;
   }
+  uint64_t block(uint64_t i) const { return table != nullptr ? table[i] : i * block_stride; }
 };
 
 /// The bytes of a row that belong to one KV head: a part of each plane. Pre: head_dim is a multiple

@@ -23,12 +23,14 @@ KvLedger::KvLedger(const ModelSpec& spec, uint32_t window, uint32_t ring_slots)
     first_list_[l] = lists;
     lists += n_heads_[l];
   }
+  lags_.resize(lists);
 }
 
 uint32_t KvLedger::min_slots() const {
   uint32_t least = UINT32_MAX;
   for (size_t l = 0; l < rows_.size(); ++l) {
-    if (full_owner_[l]) least = std::min(least, rows_[l].n_slots);
+    for (uint32_t h = 0; h < n_heads_[l]; ++h)
+      least = std::min(least, n_slots(static_cast<uint32_t>(l), h));
   }
   return least == UINT32_MAX ? 0 : least;
 }
@@ -39,6 +41,12 @@ uint32_t KvLedger::max_slots() const {
     if (full_owner_[l]) most = std::max(most, rows_[l].n_slots);
   }
   return most;
+}
+
+uint64_t KvLedger::rows_of_heads(uint32_t layer) const {
+  uint64_t rows = 0;
+  for (uint32_t h = 0; h < n_heads_[layer]; ++h) rows += n_slots(layer, h);
+  return rows;
 }
 
 uint32_t KvLedger::fullest(const KvGroup& group) const {
@@ -72,9 +80,11 @@ void KvLedger::spoil_capture(uint32_t n) {
 
 uint32_t KvLedger::rows_up_to(uint32_t layer, uint32_t head, uint64_t p) const {
   const LayerRows& r = rows(layer);
+  const uint32_t less = lag(layer, head);
   if (r.n_slots > r.n_compacted && p >= r.tail_position) {
     return static_cast<uint32_t>(
-        std::min<uint64_t>(r.n_slots, r.n_compacted + (p - r.tail_position) + 1));
+               std::min<uint64_t>(r.n_slots, r.n_compacted + (p - r.tail_position) + 1)) -
+           less;
   }
   if (r.n_compacted == 0) return 0;
   const std::span<const uint32_t> list = positions(layer, r.n_lists == 1 ? 0 : head);
@@ -100,20 +110,39 @@ void KvLedger::release_positions() noexcept {
 
 std::span<const uint32_t> KvLedger::positions(uint32_t layer, uint32_t list) const {
   const uint32_t owner = source_[layer];
-  return {positions_.data() + (first_list_[owner] + list) * stride_, rows_[owner].n_compacted};
+  return {positions_.data() + (first_list_[owner] + list) * stride_,
+          rows_[owner].n_compacted - lag(layer, list)};
+}
+
+void KvLedger::forget_heads() noexcept {
+  std::fill(lags_.begin(), lags_.end(), 0u);
+  by_head_ = false;
+}
+
+bool KvLedger::all_stay(uint32_t layer, const KeepLists& keep) const {
+  for (uint32_t h = 0; h < n_heads_[layer]; ++h) {
+    if (keep[keep.size() == 1 ? 0 : h].size() != n_slots(layer, h)) return false;
+  }
+  return true;
 }
 
 void KvLedger::set_compacted(uint32_t layer, const KeepLists& keep) noexcept {
   LayerRows& r = rows_[layer];
-  const auto kept = static_cast<uint32_t>(keep[0].size());
-  if (kept == r.n_slots) return;  // identity: nothing was evicted
+  if (all_stay(layer, keep)) return;
   // In place: slots ascend, so row i is read before it is written; list 0, which others may start
   // from, is written last.
   const uint32_t lists = keep.size() == 1 && r.n_lists <= 1 ? 1 : n_heads_[layer];
   for (uint32_t h = lists; h-- > 0;) {
     const std::span<const uint32_t> slots = keep[keep.size() == 1 ? 0 : h];
     uint32_t* to = list(layer, h);
-    for (uint32_t i = 0; i < kept; ++i) to[i] = position(layer, h, slots[i]);
+    for (size_t i = 0; i < slots.size(); ++i) to[i] = position(layer, h, slots[i]);
+  }
+  uint32_t kept = 0;
+  for (size_t h = 0; h < keep.size(); ++h)
+    kept = std::max(kept, static_cast<uint32_t>(keep[h].size()));
+  for (uint32_t h = 0; h < n_heads_[layer]; ++h) {
+    const size_t own = keep[keep.size() == 1 ? 0 : h].size();
+    lags_[first_list_[layer] + h] = kept - static_cast<uint32_t>(own);
   }
   r.n_lists = lists;
   r.n_compacted = kept;
@@ -128,7 +157,7 @@ void KvLedger::rebase(uint32_t shift) noexcept {
   for (uint32_t l = 0; l < rows_.size(); ++l) {
     LayerRows& r = rows_[l];
     for (uint32_t i = 0; i < r.n_lists; ++i) {
-      for (uint32_t slot = 0; slot < r.n_compacted; ++slot) {
+      for (uint32_t slot = 0; slot < r.n_compacted - lag(l, i); ++slot) {
         uint32_t& at = list(l, i)[slot];
         at = std::max(slot, less(at));
       }
@@ -150,6 +179,7 @@ void KvLedger::restart(uint64_t base, uint32_t n) noexcept {
   ring_low_ = evicted_floor_ = 0;
   capture_low_ = n > capture_window_ ? n - capture_window_ : 0;
   compacted_ = false;
+  forget_heads();
   for (size_t l = 0; l < rows_.size(); ++l) {
     rows_[l] = LayerRows{};
     if (full_owner_[l]) rows_[l].n_slots = n;
@@ -171,13 +201,15 @@ void KvLedger::truncate(uint32_t n) {
     evicted_floor_ = 0;
     capture_low_ = 0;
     compacted_ = false;
+    forget_heads();
     for (LayerRows& r : rows_) r = LayerRows{};
   }
 }
 
 uint32_t KvLedger::position(uint32_t layer, uint32_t head, uint32_t slot) const {
   const LayerRows& r = rows(layer);
-  if (slot >= r.n_compacted) return r.tail_position + (slot - r.n_compacted);
+  const uint32_t placed = r.n_compacted - lag(layer, head);
+  if (slot >= placed) return r.tail_position + (slot - placed);
   return positions(layer, r.n_lists == 1 ? 0 : head)[slot];
 }
 

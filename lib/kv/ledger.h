@@ -14,7 +14,8 @@
 
 namespace sharpi {
 
-/// Rows of one full-attention layer.
+/// Rows of one full-attention layer: of its fullest KV head, behind which others may lag
+/// (KvLedger::lag()).
 struct LayerRows {
   uint32_t n_slots = 0;        // live rows
   uint32_t n_compacted = 0;    // the first of them were placed by compaction
@@ -40,6 +41,20 @@ class KvLedger {
   /// Live rows of the layer that `layer` reads (its source when it shares KV). 0 for rings, delta
   /// nets.
   uint32_t n_slots(uint32_t layer) const { return rows_[source_[layer]].n_slots; }
+  /// The same of one KV head; n_slots(layer) is the fullest head's.
+  uint32_t n_slots(uint32_t layer, uint32_t head) const {
+    return n_slots(layer) - lag(layer, head);
+  }
+  /// By how many rows, all of them placed by compaction, a head has fewer than the layer's fullest.
+  uint32_t lag(uint32_t layer, uint32_t head) const {
+    const uint32_t owner = source_[layer];
+    return n_heads_[owner] == 0 ? 0 : lags_[first_list_[owner] + head];
+  }
+  /// Rows of all KV heads of a layer that owns them.
+  uint64_t rows_of_heads(uint32_t layer) const;
+  /// Whether a compaction kept another count of rows in every head: rows are in blocks of one head.
+  bool is_by_head() const { return by_head_; }
+  /// Of the emptiest and of the fullest head of any layer.
   uint32_t min_slots() const;
   uint32_t max_slots() const;
   /// Live rows of the fullest layer of a group that is no ring; the group has memory for as many
@@ -80,10 +95,13 @@ class KvLedger {
   void release_positions() noexcept;
   uint64_t position_bytes() const { return positions_.capacity() * sizeof(uint32_t); }
   /// Positions of a layer's compacted rows, ascending; list 0 is every head's if there is only one.
+  /// Of one head, they are as many fewer as it lags behind.
   std::span<const uint32_t> positions(uint32_t layer, uint32_t list) const;
   /// After compaction of one layer: slots that stayed, per head or one list for all. No-op if all
   /// rows stayed.
   void set_compacted(uint32_t layer, const KeepLists& keep) noexcept;
+  /// Rows are in blocks of one head from now on, until the session is empty again.
+  void set_by_head() noexcept { by_head_ = true; }
   /// The lowest length to which the rings can be truncated: 0 while nothing was overwritten, else
   /// as far back as the rewind. The engine knows about evicted rows and recurrent layers.
   uint32_t ring_floor() const { return ring_low_ == 0 ? 0 : ring_low_ + window_; }
@@ -120,13 +138,16 @@ class KvLedger {
   uint32_t evicted_floor_ = 0;
   uint32_t capture_window_ = 0, capture_low_ = 0;
   uint32_t scored_tokens_ = 0;
-  bool compacted_ = false;
+  bool compacted_ = false, by_head_ = false;
+  void forget_heads() noexcept;
+  bool all_stay(uint32_t layer, const KeepLists& keep) const;
   uint32_t* list(uint32_t layer, uint32_t index) {
     return positions_.data() + (first_list_[layer] + index) * stride_;
   }
   std::vector<LayerRows> rows_;
   std::vector<uint64_t> first_list_;  // per layer
   std::vector<uint32_t> n_heads_;     // KV heads per layer, 0 = owns no full-attention rows
+  std::vector<uint32_t> lags_;        // of each KV head, in the order of lists
   uint64_t stride_ = 0;               // of position lists; 0 = no memory yet
   std::vector<uint32_t> positions_;
   std::vector<uint32_t> source_;

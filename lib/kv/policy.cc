@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -221,6 +222,45 @@ uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slot
   return static_cast<uint32_t>(at - keep);
 }
 
+namespace {
+
+/// Digits of a key, from the top: as find_threshold() has them.
+constexpr uint32_t kDigitShift[] = {21, 10, 0}, kDigitMask[] = {2047, 2047, 1023};
+
+}  // namespace
+
+void ScoreThreshold::end_pass() {
+  uint32_t at = kDigitMask[pass_ - 1];
+  while (at != 0 && counts_[at] < n_equal_) n_equal_ -= counts_[at--];
+  key_ |= at << kDigitShift[pass_ - 1];
+  mask_ |= kDigitMask[pass_ - 1] << kDigitShift[pass_ - 1];
+}
+
+bool ScoreThreshold::next_pass() {
+  if (take_ == 0) return false;
+  if (pass_ != 0) end_pass();
+  std::fill(counts_, counts_ + kBuckets, uint64_t{0});
+  return ++pass_ <= std::size(kDigitShift);
+}
+
+void ScoreThreshold::count(std::span<const float> scores) {
+  for (const float f : scores) {
+    const uint32_t bits = order_bits(f);
+    if ((bits & mask_) == key_) ++counts_[bits >> kDigitShift[pass_ - 1] & kDigitMask[pass_ - 1]];
+  }
+}
+
+uint32_t ScoreThreshold::take(std::span<const float> scores, uint32_t* out) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; take_ != 0 && i < scores.size(); ++i) {
+    const uint32_t bits = order_bits(scores[i]);
+    const bool equal = bits == key_ && n_equal_ != 0;
+    if (equal) --n_equal_;
+    if (equal || bits > key_) out[n++] = i;
+  }
+  return n;
+}
+
 uint32_t first_rows(sharpi_policy policy, uint32_t take) {
   if (take <= kFirstRows) return take;
   const float rest = static_cast<float>(take - kFirstRows) * policy_row(policy).first_share;
@@ -247,7 +287,7 @@ std::vector<uint32_t> split_budget(sharpi_layer_budget mode, uint32_t budget, ui
     low[i] = std::min(least, high[i]);
     out[i] = std::min(budget, high[i]);
   }
-  if (mode == SHARPI_LAYER_BUDGET_EQUAL) return out;
+  if (mode == SHARPI_LAYER_BUDGET_EQUAL || mode == SHARPI_LAYER_BUDGET_SHARED) return out;
   std::vector<double> weight(n, 1.0);
   if (mode == SHARPI_LAYER_BUDGET_PYRAMID && n > 1) {
     for (size_t i = 0; i < n; ++i)

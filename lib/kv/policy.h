@@ -144,6 +144,27 @@ KeepParts keep_parts(const PolicyParams& p, uint32_t n_slots);
 uint32_t select_rows(const PolicyParams& p, const float* scores, uint32_t n_slots, uint32_t* keys,
                      uint32_t* keep);
 
+/// Finds the `take` largest scores of several lists, of equal ones the earlier: three passes, in
+/// each of which count() sees all lists in one order, then take() in the same order.
+class ScoreThreshold {
+ public:
+  explicit ScoreThreshold(uint64_t take) : take_(take), n_equal_(take) {}
+  /// Begins a pass; false = the threshold is known.
+  bool next_pass();
+  void count(std::span<const float> scores);
+  /// Writes the indices of the scores that are among the largest, ascending. @return how many.
+  uint32_t take(std::span<const float> scores, uint32_t* out);
+
+ private:
+  static constexpr uint32_t kBuckets = 2048;
+  void end_pass();
+  const uint64_t take_;
+  uint64_t n_equal_;  // of those that equal the key, how many more are taken
+  uint32_t key_ = 0, mask_ = 0;
+  uint32_t pass_ = 0;  // 1 to 3; 4 = done
+  uint64_t counts_[kBuckets] = {};
+};
+
 /// Of `take` rows, those that the term of a policy with a first_share chooses.
 uint32_t first_rows(sharpi_policy policy, uint32_t take);
 /// The same for a policy with a first_share: the first rows by scores[n_slots], the rest by

@@ -20,7 +20,7 @@ uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& sessi
   }
   const uint64_t rows = session.capacity(n_chunk);
   const uint64_t by_position = session.replay_every == 0 ? 1 : 2;
-  return (3 * lists * rows + 3 * rows + by_position * session.n_ctx) * sizeof(uint32_t);
+  return (3 * lists * rows + lists + 3 * rows + by_position * session.n_ctx) * sizeof(uint32_t);
 }
 
 uint64_t ngram_index_bytes(uint32_t n_ctx) {

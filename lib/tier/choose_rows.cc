@@ -10,20 +10,33 @@
 namespace sharpi {
 namespace {
 
+/// The scores of one head alone, which may have fewer rows than the layer's fullest.
+LayerScores of_head(const LayerScores& s, uint32_t head, uint32_t n_rows) {
+  const uint64_t first = uint64_t{head} * s.n_slots;
+  LayerScores one = s;
+  one.n_kv_heads = 1;
+  one.n_slots = n_rows;
+  one.sum += first;
+  one.max += first;
+  if (one.value_norm != nullptr) one.value_norm += first;
+  return one;
+}
+
 /// To what other layers and heads score at the same positions.
 void add_replay(const LayerScores& s, const ScoreRequest& request, uint32_t head,
                 std::span<float> sums) {
   const float* score = s.replay + head * s.replay_stride;
-  for (uint32_t t = 0; t < s.n_slots; ++t)
+  const uint32_t n = request.ledger->n_slots(request.layer, head);
+  for (uint32_t t = 0; t < n; ++t)
     sums[request.ledger->position(request.layer, head, t)] += score[t];
 }
 
 void choose_of_head(const KvLedger& ledger, const ChooseRequest& r, uint32_t head,
                     CompactTables& tables) {
-  const uint32_t n = ledger.n_slots(r.layer);
+  const uint32_t n = ledger.n_slots(r.layer, head);
   const PolicyRow& policy = policy_row(r.policy.policy);
   uint32_t* keep = tables.keep(r.layer) + uint64_t{head} * tables.stride();
-  float* terms = tables.terms(r.layer) + uint64_t{head} * n;
+  float* terms = tables.terms(r.layer) + uint64_t{head} * ledger.n_slots(r.layer);
   const auto at = [&](uint32_t t) { return ledger.position(r.layer, head, t); };
   const auto smooth_replay = [&](float* out) {  // `terms` are its scratch
     for (uint32_t t = 0; t < n; ++t) terms[t] = tables.replay()[at(t)];
@@ -55,8 +68,8 @@ Status TierModel::hold_terms(TierSession& session, const ScoreRequest& request,
   for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
     if (request.replay) add_replay(s, request, h, tables.replay());
     if (!policy_needs_queries(policy)) continue;
-    policy_terms(policy, s, h, tables.terms(request.layer) + uint64_t{h} * s.n_slots,
-                 tables.scratch());
+    policy_terms(policy, of_head(s, h, request.ledger->n_slots(request.layer, h)), 0,
+                 tables.terms(request.layer) + uint64_t{h} * s.n_slots, tables.scratch());
   }
   return Status::ok();
 }
@@ -65,12 +78,11 @@ Status TierModel::share_hits(const KvLedger& ledger, std::span<const uint32_t> l
                              ScoreScratch&, CompactTables& tables) const {
   const std::span<float> shared = tables.shared();
   for (const uint32_t l : layers) {
-    const uint32_t n = ledger.n_slots(l);
-    const float* term = tables.terms(l);
     for (uint32_t h = 0; h < tables.n_heads(l); ++h) {
-      for (uint32_t t = 0; t < n; ++t, ++term) {
+      const float* term = tables.terms(l) + uint64_t{h} * ledger.n_slots(l);
+      for (uint32_t t = 0; t < ledger.n_slots(l, h); ++t) {
         float& at = shared[ledger.position(l, h, t)];
-        at = std::max(at, *term);
+        at = std::max(at, term[t]);
       }
     }
   }

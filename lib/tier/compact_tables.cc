@@ -14,6 +14,7 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
     lists += t.n_heads_.back();
   }
   t.keep_.resize(lists * capacity);
+  t.counts_.resize(lists);
   t.terms_.resize(lists * capacity);
   if (replay) t.replay_.resize(n_ctx);
   t.rows_.resize(2 * uint64_t{capacity});
@@ -23,7 +24,7 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
 }
 
 uint64_t CompactTables::bytes() const {
-  return (keep_.size() + order_.size()) * sizeof(uint32_t) +
+  return (keep_.size() + order_.size() + counts_.size()) * sizeof(uint32_t) +
          (terms_.size() + replay_.size() + rows_.size() + shared_.size()) * sizeof(float);
 }
 

@@ -26,6 +26,8 @@ class CompactTables {
   uint32_t n_heads(uint32_t layer) const { return n_heads_[layer]; }
   /// Keep lists of a layer: head h at h * stride().
   uint32_t* keep(uint32_t layer) { return keep_.data() + first_[layer]; }
+  /// How many rows each head of a layer keeps, where they differ: [n_heads].
+  uint32_t* counts(uint32_t layer) { return counts_.data() + first_[layer] / capacity_; }
   /// Room for [n_heads][rows] terms of a layer (kv/policy.h).
   float* terms(uint32_t layer) { return terms_.data() + first_[layer]; }
   /// [n_ctx] each, by position. `replay`: with replay scores, otherwise empty.
@@ -40,7 +42,7 @@ class CompactTables {
   uint32_t capacity_ = 0;
   std::vector<uint64_t> first_;    // per layer
   std::vector<uint32_t> n_heads_;  // per layer
-  std::vector<uint32_t> keep_, order_;
+  std::vector<uint32_t> keep_, order_, counts_;
   std::vector<float> terms_, replay_, rows_, shared_;
 };
 

@@ -100,12 +100,40 @@ Status KeyShifter::shift_piece(const KvLayerLayout& one, const KvLedger& ledger,
   return Status::ok();
 }
 
+/// The rows of one head, of a layer whose rows are in blocks of one head.
+Status KeyShifter::shift_head(KvStore* store, const KvLayerLayout& one, uint32_t head,
+                              const KvLedger& ledger, uint32_t shift) {
+  const uint32_t rotation = kv_rotation(one.k_dtype, one.head_dim), dim = one.head_dim;
+  const uint64_t row_bytes = one.k_row_bytes / one.n_heads;
+  const uint32_t placed = ledger.rows(one.layer).n_compacted - ledger.lag(one.layer, head);
+  for (uint32_t first = 0; first < placed; first += kPieceRows) {
+    const uint32_t n = std::min(kPieceRows, placed - first);
+    if (ledger.positions_behind(one.layer, head, first, shift) == 0) break;  // nor those behind it
+    SHARPI_TRY(store->read_head_rows(one.layer, head, false, first, n, piece_.data()));
+    for (uint32_t i = 0; i < n; ++i) {
+      const uint32_t behind = ledger.positions_behind(one.layer, head, first + i, shift);
+      std::byte* row = piece_.data() + i * row_bytes;
+      SHARPI_TRY(kv_decode_row(one.k_dtype, row, dim, 0, dim, values_.data()));
+      kv_unrotate(values_.data(), dim, rotation);
+      if (behind != 0) apply_rope(values_.data(), one, 0, behind);
+      kv_rotate(values_.data(), dim, rotation);
+      SHARPI_TRY(kv_encode_row(one.k_dtype, values_.data(), dim, row));
+    }
+    SHARPI_TRY(store->write_head_rows(one.layer, head, false, first, n, piece_.data()));
+  }
+  return Status::ok();
+}
+
 Status KeyShifter::shift_rows(KvStore* store, uint32_t layer, const KvLedger& ledger,
                               uint32_t shift) {
   const LayerSpec& l = spec_->layers[layer];
   if (l.attends() == nullptr || l.attention.rope.n_rot < 2) return Status::ok();
   use(l.attention.rope);
   const KvLayerLayout& one = *store->layout().find(layer);
+  if (store->is_by_head(static_cast<uint32_t>(store->layout().group_of_layer[layer]))) {
+    for (uint32_t h = 0; h < one.n_heads; ++h) SHARPI_TRY(shift_head(store, one, h, ledger, shift));
+    return Status::ok();
+  }
   const LayerRows& rows = ledger.rows(layer);
   for (uint32_t first = 0; first < rows.n_compacted; first += kPieceRows) {
     const uint32_t n = std::min(kPieceRows, rows.n_compacted - first);

@@ -33,6 +33,8 @@ class KeyShifter {
   void apply_rope(float* row, const KvLayerLayout& one, uint32_t head, uint32_t positions);
   Status shift_piece(const KvLayerLayout& one, const KvLedger& ledger, uint32_t shift,
                      uint32_t first, uint32_t n);
+  Status shift_head(KvStore* store, const KvLayerLayout& one, uint32_t head, const KvLedger& ledger,
+                    uint32_t shift);
 
   const ModelSpec* spec_ = nullptr;
   const RopeSpec* rope_ = nullptr;  // whose angles the members below hold; null = none yet

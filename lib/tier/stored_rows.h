@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/poison.h"
+#include "kv/head_blocks.h"
 #include "tier/session_layout.h"
 #include "tier/tier.h"
 
@@ -30,22 +31,49 @@ class StoredRows : public TierSession, public KvStore {
   uint32_t capacity(uint32_t group) const final { return capacity_[group]; }
   uint64_t held_bytes(uint32_t group) const final { return ranges_[group].committed(); }
   Status reserve(uint32_t group, uint32_t n_slots) final {
-    SHARPI_TRY(ranges_[group].commit(layout_.groups[group].block_bytes(n_slots)));
-    capacity_[group] = std::max(capacity_[group], n_slots);
-    guard_tail(group);
+    SHARPI_TRY(ranges_[group].commit(bytes_of(group, n_slots)));
+    wanted_[group] = std::max(wanted_[group], n_slots);
+    set_capacity(group, std::max(capacity_[group], n_slots));
     return Status::ok();
   }
   void shrink(uint32_t group, uint32_t n_slots) noexcept final {
+    wanted_[group] = std::min(wanted_[group], n_slots);
     if (n_slots >= capacity_[group]) return;
-    ranges_[group].decommit(layout_.groups[group].block_bytes(n_slots));
-    capacity_[group] = n_slots;
-    guard_tail(group);
+    ranges_[group].decommit(bytes_of(group, n_slots));
+    set_capacity(group, n_slots);
+  }
+
+  bool is_by_head(uint32_t group) const final { return by_head_[group] != 0; }
+  uint32_t slots_by_head(uint32_t group, std::span<const uint32_t> lags) const final {
+    const uint64_t held = ranges_[group].committed();
+    const uint32_t most = wanted_[group];
+    if (!lags.empty()) return heads_[group].slots_in(lags, held, most);
+    const uint64_t blocks = held / layout_.groups[group].block_stride;
+    return static_cast<uint32_t>(std::min<uint64_t>(most, blocks * kKvBlockSlots));
+  }
+  void lay_out_empty(uint32_t group, std::span<const uint32_t> lags) noexcept final {
+    if (lags.empty() && !is_by_head(group)) return;
+    const uint32_t n_slots = slots_by_head(group, lags);
+    by_head_[group] = lags.empty() ? 0 : 1;
+    if (!lags.empty()) heads_[group].set_lags(lags);
+    set_capacity(group, n_slots);
+  }
+  /// Of a layer whose rows are in blocks of one head.
+  KvView head_view(uint32_t layer, uint32_t head) const {
+    const auto group = static_cast<size_t>(layout_.group_of_layer[layer]);
+    return heads_[group].view(static_cast<size_t>(layout_.index_in_group[layer]), head,
+                              ranges_[group].data());
+  }
+  bool is_layer_by_head(uint32_t layer) const {
+    return is_by_head(static_cast<uint32_t>(layout_.group_of_layer[layer]));
   }
 
   uint32_t read_only_slots(uint32_t group) const final {
     if constexpr (Range::kShares) {
-      const uint64_t stride = layout_.groups[group].block_stride;
-      return static_cast<uint32_t>(div_up(ranges_[group].writable_from(), stride) * kKvBlockSlots);
+      const uint64_t stride = layout_.groups[group].block_stride,
+                     from = ranges_[group].writable_from();
+      if (is_by_head(group)) return heads_[group].slots_behind(from, capacity_[group]);
+      return static_cast<uint32_t>(div_up(from, stride) * kKvBlockSlots);
     }
     return 0;
   }
@@ -64,15 +92,20 @@ class StoredRows : public TierSession, public KvStore {
   Status share_rows(uint32_t group, uint32_t n_slots,
                     const std::function<void(uint64_t)>& on_free) const final {
     if constexpr (Range::kShares) {
-      return ranges_[group].make_shared(layout_.groups[group].block_bytes(n_slots), on_free);
+      return ranges_[group].make_shared(first_byte(group, n_slots), on_free);
     }
     return Status::ok();
   }
   Status take_shared(const KvStore& from, uint32_t group, uint32_t n_slots) final {
+    const auto& other = static_cast<const StoredRows&>(from);
+    if (other.is_by_head(group)) {
+      std::vector<uint32_t> lags;
+      for (uint32_t h = 0; h < other.heads_[group].n_heads(); ++h)
+        lags.push_back(other.heads_[group].lag(h));
+      lay_out_empty(group, lags);
+    }
     if constexpr (Range::kShares) {
-      const auto& other = static_cast<const StoredRows&>(from);
-      return ranges_[group].share_from(other.ranges_[group],
-                                       layout_.groups[group].block_bytes(n_slots));
+      return ranges_[group].share_from(other.ranges_[group], other.first_byte(group, n_slots));
     }
     return Status::ok();
   }
@@ -82,15 +115,28 @@ class StoredRows : public TierSession, public KvStore {
   }
   Status own_rows(uint32_t group, uint32_t slot, uint32_t n_live) final {
     if constexpr (Range::kShares) {
-      const uint64_t live = layout_.groups[group].block_bytes(n_live);
-      return ranges_[group].own(first_byte(group, slot), live);
+      return ranges_[group].own(first_byte(group, slot), bytes_of(group, n_live));
     }
     return Status::ok();
   }
 
  protected:
   explicit StoredRows(KvLayout layout)
-      : layout_(std::move(layout)), capacity_(layout_.groups.size(), 0) {}
+      : layout_(std::move(layout)),
+        capacity_(layout_.groups.size(), 0),
+        wanted_(layout_.groups.size(), 0),
+        by_head_(layout_.groups.size(), 0),
+        heads_(layout_.groups.size()) {}
+
+  uint64_t bytes_of(uint32_t group, uint32_t n_slots) const {
+    return is_by_head(group) ? heads_[group].bytes(n_slots)
+                             : layout_.groups[group].block_bytes(n_slots);
+  }
+  void set_capacity(uint32_t group, uint32_t n_slots) noexcept {
+    capacity_[group] = n_slots;
+    if (is_by_head(group)) heads_[group].name_blocks(n_slots);
+    guard_tail(group);
+  }
 
   /// Commits the rows that the template wants, in ranges that range_of_bytes(n) reserves.
   template <class RangeOfBytes>
@@ -110,9 +156,10 @@ class StoredRows : public TierSession, public KvStore {
     if constexpr (kPoisons && Range::kOfHost) {
       const KvGroup& g = layout_.groups[group];
       const uint32_t slots = capacity_[group], past = slots % kKvBlockSlots;
-      const uint64_t end = g.block_bytes(slots);
+      const uint64_t end = bytes_of(group, slots);
       unpoison(group_base(group), end);
       poison(group_base(group) + end, ranges_[group].committed() - end);
+      if (is_by_head(group)) return guard_heads(group);
       for (const KvLayerLayout& l : g.layers) {
         if (past == 0) break;
         const KvView v = view(l.layer);
@@ -122,14 +169,34 @@ class StoredRows : public TierSession, public KvStore {
     }
   }
 
-  /// First byte of the block that holds a slot. The rows of this slot of all layers lie behind it.
+  /// The same in the last block of every head.
+  void guard_heads(uint32_t group) const {
+    const HeadBlocks& heads = heads_[group];
+    for (size_t i = 0; i < layout_.groups[group].layers.size(); ++i) {
+      for (uint32_t h = 0; h < layout_.groups[group].layers[i].n_heads; ++h) {
+        const uint32_t n = heads.rows(heads.first_head(i) + h, capacity_[group]);
+        const uint32_t past = n % kKvBlockSlots;
+        if (past == 0) continue;
+        const KvView v = heads.view(i, h, group_base(group));
+        poison(v.k_row(n), uint64_t{kKvBlockSlots - past} * v.k_row_bytes);
+        poison(v.v_row(n), uint64_t{kKvBlockSlots - past} * v.v_row_bytes);
+      }
+    }
+  }
+
+  /// First byte of the block that holds a slot. The rows of this slot of all layers lie behind it,
+  /// and by head those of all heads.
   uint64_t first_byte(uint32_t group, uint32_t slot) const {
+    if (is_by_head(group)) return heads_[group].full_bytes(slot);
     return slot / kKvBlockSlots * layout_.groups[group].block_stride;
   }
 
   KvLayout layout_;
   mutable std::vector<Range> ranges_;  // per group; mutable: sharing changes no row
   std::vector<uint32_t> capacity_;     // slots per group
+  std::vector<uint32_t> wanted_;       // the same as asked for: other lags have room for fewer
+  std::vector<uint8_t> by_head_;       // per group: 1 = rows are in blocks of one head
+  std::vector<HeadBlocks> heads_;      // per group; without heads where rows are never so
 };
 
 }  // namespace sharpi

@@ -150,6 +150,7 @@ class StoredSession : public StoredRows<Range> {
   /// Copies the first n slots of a group, except those that are shared already. On the host the
   /// last block is copied row by row, because the rest of it may be guarded.
   Status copy_slots(uint32_t group, const StoredSession& from, uint32_t n) const {
+    if (from.is_by_head(group)) return copy_heads(group, from, n);
     const KvGroup& g = layout_.groups[group];
     const uint32_t rest = Range::kOfHost ? n % kKvBlockSlots : 0, first = n - rest;
     uint64_t shared = 0;
@@ -163,6 +164,36 @@ class StoredSession : public StoredRows<Range> {
       SHARPI_TRY(copy_within(to.v_row(first), own.v_row(first), uint64_t{rest} * to.v_row_bytes));
     }
     return Status::ok();
+  }
+
+  /// The same of rows in blocks of one head: they lie at the same places in both.
+  Status copy_heads(uint32_t group, const StoredSession& from, uint32_t n_slots) const {
+    const HeadBlocks& heads = from.heads_[group];
+    uint64_t shared = 0;
+    if constexpr (Range::kShares) shared = ranges_[group].writable_from();
+    for (size_t i = 0; i < layout_.groups[group].layers.size(); ++i) {
+      const uint32_t layer = layout_.groups[group].layers[i].layer;
+      for (uint32_t h = 0; h < layout_.groups[group].layers[i].n_heads; ++h) {
+        const KvView to = this->head_view(layer, h), own = from.head_view(layer, h);
+        const uint32_t n = heads.rows(heads.first_head(i) + h, n_slots);
+        for (uint32_t slot = 0; slot < n; slot += kKvBlockSlots) {
+          const uint32_t rows = std::min(kKvBlockSlots, n - slot);
+          // A granule that is shared may end within a block.
+          SHARPI_TRY(copy_behind(group, shared, to.k_row(slot), own.k_row(slot),
+                                 uint64_t{rows} * to.k_row_bytes));
+          SHARPI_TRY(copy_behind(group, shared, to.v_row(slot), own.v_row(slot),
+                                 uint64_t{rows} * to.v_row_bytes));
+        }
+      }
+    }
+    return Status::ok();
+  }
+  /// What of it lies behind the group's first `shared` bytes.
+  Status copy_behind(uint32_t group, uint64_t shared, std::byte* to, const std::byte* from,
+                     uint64_t bytes) const {
+    const auto at = static_cast<uint64_t>(to - group_base(group));
+    const uint64_t skip = at >= shared ? 0 : std::min(bytes, shared - at);
+    return copy_within(to + skip, from + skip, bytes - skip);
   }
 
   /// Copies between sessions, in the memory that the tier's kernels use; done on return. 0 bytes =

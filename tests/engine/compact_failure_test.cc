@@ -271,7 +271,7 @@ std::vector<Bad> bad_requests() {
       {"policy 10", [](P p) { p->policy = 10; }, invalid, "policy"},
       {"scores that nobody captured", [](P p) { p->policy = SHARPI_POLICY_REPLAY; },
        SHARPI_E_UNSUPPORTED, "which this session does not capture: replay is 0"},
-      {"layer budget 3", [](P p) { p->layer_budget = 3; }, invalid, "layer_budget"},
+      {"layer budget 4", [](P p) { p->layer_budget = 4; }, invalid, "layer_budget"},
       {"no rows", [](P p) { p->policy = SHARPI_POLICY_KEEP; }, invalid, "n_keep is 0"},
       {"rows without KEEP", [=](P p) { keep(fine)(p), p->policy = SHARPI_POLICY_SPAN; }, invalid,
        "n_keep is 2 with policy 5"},

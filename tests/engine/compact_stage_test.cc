@@ -70,6 +70,24 @@ class CompactStage : public ::testing::TestWithParam<test::ModelRecipe> {
   std::shared_ptr<Model> model_;
 };
 
+/// A tier that stores one count of rows for all heads, as GPUs do.
+TEST_P(CompactStage, OneCountForEveryHeadIsRefusedByTheLayerWhereNoTierKeepsRowsSo) {
+  const std::unique_ptr<Session> s = read(90);
+  ASSERT_NE(s, nullptr);
+  const std::vector<std::byte> before = blob(*s);
+  sharpi_compact_params p = request(SHARPI_POLICY_SNAPKV);
+  p.layer_budget = SHARPI_LAYER_BUDGET_SHARED;
+  const Status refused = s->compact(p, nullptr);
+  EXPECT_EQ(refused.code(), Code::kUnsupported) << refused.text();
+  EXPECT_NE(refused.text().find("keeps rows by head, which is done on the CPU alone, but layer"),
+            std::string::npos)
+      << refused.text();
+  EXPECT_EQ(faults.n_staged, 0);
+  EXPECT_TRUE(blob(*s) == before);
+  p.layer_budget = SHARPI_LAYER_BUDGET_EQUAL;
+  EXPECT_TRUE(s->compact(p, nullptr).is_ok());
+}
+
 TEST_P(CompactStage, AFailureAtAnyStepLeavesTheSessionBitForBit) {
   for (const sharpi_policy policy :
        {SHARPI_POLICY_GLOBAL, SHARPI_POLICY_SNAPKV, SHARPI_POLICY_RETRIEVAL}) {

@@ -58,7 +58,8 @@ class Failure {
 /// made.
 class SessionBytes {
  public:
-  explicit SessionBytes(const Ready& ready) : ready_(ready), before_(ready.held()) {}
+  explicit SessionBytes(const Ready& ready)
+      : ready_(ready), before_(ready.held()), has_blocks_(ready.begin_long) {}
   /// After a call: all sessions that there are.
   void check(const Chat& a, const Chat& b, const std::vector<Chat>& others) {
     rows_ = tables_ = shared_ = 0;

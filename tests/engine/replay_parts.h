@@ -70,7 +70,7 @@ class Compaction {
     p_.recency = below(6);
     p_.sinks = below(3);
     p_.headroom = below(40);
-    p_.layer_budget = p_.policy == SHARPI_POLICY_GLOBAL ? 0 : below(3);
+    p_.layer_budget = p_.policy == SHARPI_POLICY_GLOBAL ? 0 : below(4);
     probe_.resize(1 + below(kReplayChunk));
     for (int32_t& t : probe_) t = static_cast<int32_t>(below(kReplayVocab));
     p_.n_probe = chance(40) ? static_cast<uint32_t>(probe_.size()) : 0;

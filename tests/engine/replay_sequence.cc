@@ -342,7 +342,7 @@ class Sequence {
     note("a fork by " + std::to_string(what));
     sharpi_compact_params p;
     sharpi_compact_params_init(&p, sizeof p);
-    p.budget = 1 + below(40), p.recency = 0, p.layer_budget = below(3), p.headroom = below(40);
+    p.budget = 1 + below(40), p.recency = 0, p.layer_budget = below(4), p.headroom = below(40);
     const std::vector<int32_t> t = tokens(1 + below(20));
     const auto n = static_cast<uint32_t>(t.size());
     const uint32_t cut = below(kept_[i].info().n_tokens + 1);

@@ -34,7 +34,10 @@ std::vector<Template> replay_templates() {
                           gemma = smallest(test::tiny_gemma4kv()),
                           hybrid = smallest(test::tiny_qwen35()),
                           mamba = smallest(test::tiny_granite());
-  test::ModelRecipe with_mtp = hybrid;
+  test::ModelRecipe with_mtp = hybrid, heads = qwen;
+  heads.n_heads = 4;
+  heads.n_kv_heads = 2;
+  heads.head_dim = 16;
   with_mtp.n_mtp = 1;
   return {
       {"qwen3", qwen, [](P) {}},
@@ -64,13 +67,24 @@ std::vector<Template> replay_templates() {
       {"qwen35 q4 and bf16, drafts", hybrid,
        [=](P s) { s->n_checkpoints = 2, s->k_dtype = SHARPI_KV_Q4, s->v_dtype = SHARPI_KV_BF16; },
        true},
+      // Drafts are read in one pass or token by token, and rows that have waited for capture_window
+      // tokens are scored before a pass; so with drafts none waits for that many.
       {"qwen3 replay scores", qwen,
-       [=](P s) { s->replay = 1, s->capture_window = 64, s->per_layer_budgets = 1; }, true, 192},
+       [=](P s) { s->replay = 1, s->capture_window = 192, s->per_layer_budgets = 1; }, true, 192},
       {"gemma4kv bounded, replay scores", gemma,
        [=](P s) { bounded(s), s->replay = 1, s->replay_every = 4, s->capture_window = 64; }},
       {"qwen35 replay scores, q8_0", hybrid,
-       [=](P s) { s->replay = 1, s->n_checkpoints = 2, s->k_dtype = s->v_dtype = SHARPI_KV_Q8_0; },
+       [=](P s) {
+         s->replay = 1, s->capture_window = 192, s->n_checkpoints = 2;
+         s->k_dtype = s->v_dtype = SHARPI_KV_Q8_0;
+       },
        true, 192},
+      {"qwen3 of two KV heads, bf16", heads,
+       [=](P s) { watching(s), s->k_dtype = s->v_dtype = SHARPI_KV_BF16; }, true, 192},
+      {"qwen3 of two KV heads, bounded", heads, bounded, true},
+      {"qwen3 of two KV heads, replay scores and forks", heads,
+       [=](P s) { s->replay = 1, s->capture_window = 64; }, false, 192},
+      {"qwen3 of two KV heads, nothing captured", heads, [](P) {}},
       {"qwen3 forks", qwen, watching, false, 192},
       {"qwen3 forks, q4, drafts by ngrams", qwen,
        [=](P s) {

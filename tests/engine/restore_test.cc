@@ -46,8 +46,9 @@ void seal(Blob* blob) {
 /// Where the head's parts begin.
 struct HeadMap {
   size_t sampler = 0, first_checkpoint = 0, body = 0;
-  std::vector<size_t> layers;
-  explicit HeadMap(const Blob& blob) {
+  std::vector<size_t> layers, lags;
+  /// `n_heads`: of a layer, where rows are by head.
+  explicit HeadMap(const Blob& blob, uint32_t n_heads = 0) {
     const auto h = get<BlobHeader>(blob, 0);
     sampler = sizeof(BlobHeader) + h.n_tokens * sizeof(int32_t);
     size_t at = sampler + sizeof(BlobSampler) + get<BlobSampler>(blob, sampler).n_bias * 8ull;
@@ -55,6 +56,10 @@ struct HeadMap {
       layers.push_back(at);
       const auto one = get<BlobLayerHeader>(blob, at);
       at += sizeof one + size_t{one.n_lists} * one.n_compacted * sizeof(uint32_t);
+      if ((h.flags & kBlobByHead) == 0 || one.kind != BlobLayer::kRows) continue;
+      lags.push_back(layers.back() + sizeof one);
+      for (uint32_t i = 0; i < n_heads; ++i)  // and as many positions fewer
+        at += sizeof(uint32_t) - get<uint32_t>(blob, lags.back() + i * 4ull) * sizeof(uint32_t);
     }
     first_checkpoint = at;
     body = at + h.n_checkpoints * sizeof(BlobCheckpointHeader);
@@ -88,7 +93,7 @@ class Restore : public ::testing::Test {
     return chat;
   }
   /// A session with everything that a blob can hold.
-  Blob rich() {
+  Blob rich(sharpi_layer_budget mode = SHARPI_LAYER_BUDGET_EQUAL) {
     Chat chat(loaded_.model.get());
     sharpi_error e = SHARPI_ERROR_INIT;
     chat.prefill(file_->tokens(90, 5));
@@ -107,6 +112,8 @@ class Restore : public ::testing::Test {
     sharpi_compact_params_init(&c, sizeof c);
     c.budget = 40;
     c.recency = 8;
+    c.layer_budget = mode;
+    if (mode == SHARPI_LAYER_BUDGET_SHARED) c.policy = SHARPI_POLICY_SNAPKV;
     EXPECT_EQ(sharpi_session_compact(chat.get(), &c, nullptr, &e), SHARPI_OK) << text_of(e);
     chat.prefill(file_->tokens(12, 6), 3);
     if (loaded_.info.is_hybrid != 0) {
@@ -165,7 +172,10 @@ TEST_F(Restore, EveryFieldOfTheHeaderIsCheckedAgainstTheOthers) {
       {"a floor past the end", offsetof(BlobHeader, evicted_floor), 103, SHARPI_E_FORMAT,
        "evicted rows"},
       {"not compacted", offsetof(BlobHeader, flags), 0, SHARPI_E_FORMAT, "evicted rows"},
-      {"flags", offsetof(BlobHeader, flags), 9, SHARPI_E_FORMAT, "unknown flags"},
+      {"flags", offsetof(BlobHeader, flags), 17, SHARPI_E_FORMAT, "unknown flags"},
+      {"the flag of rows by head", offsetof(BlobHeader, flags), 9, SHARPI_E_FORMAT, "its version"},
+      {"the version of rows by head", offsetof(BlobHeader, version), 7, SHARPI_E_FORMAT,
+       "its version"},
       {"the flag without adapters", offsetof(BlobHeader, flags), 5, SHARPI_E_FORMAT, "adapters"},
       {"scores without the flag", offsetof(BlobHeader, n_scored), 1, SHARPI_E_FORMAT,
        "its replay scores are impossible"},
@@ -227,6 +237,65 @@ TEST_F(Restore, EveryFieldOfALayerIsCheckedAgainstTheOthers) {
 }
 
 /// The same bytes would decode to other values: it is the levels that are named, not the dtype.
+/// What a blob says of heads that have counts of their own.
+TEST_F(Restore, CountsOfHeadsThatLieAreRefused) {
+  if (on_gpu()) GTEST_SKIP() << "rows by head are kept on the CPU alone";
+  use(test::tiny_qwen3());
+  const Blob good = rich(SHARPI_LAYER_BUDGET_SHARED);
+  ASSERT_EQ(get<BlobHeader>(good, 0).version, kBlobVersionByHead);
+  const HeadMap map(good, 2);
+  ASSERT_EQ(map.lags.size(), 2u);
+  size_t layer = 0;  // one whose heads differ
+  const auto lag = [&](size_t l, size_t head) {
+    return get<uint32_t>(good, map.lags[l] + 4 * head);
+  };
+  if (lag(0, 0) == lag(0, 1)) layer = 1;
+  const size_t full = lag(layer, 0) == 0 ? 0 : 1, less = 1 - full;
+  ASSERT_NE(lag(layer, full), lag(layer, less));
+  const size_t at = map.lags[layer];
+  const uint32_t placed =
+      get<uint32_t>(good, map.layers[layer] + offsetof(BlobLayerHeader, n_compacted));
+  const Forgery cases[] = {
+      {"no fullest head", at + 4 * full, 1, SHARPI_E_FORMAT, "counts of rows of its heads"},
+      {"a head without rows", at + 4 * less, placed, SHARPI_E_FORMAT,
+       "counts of rows of its heads"},
+      {"a head with fewer than none", at + 4 * less, 0xFFFFFFF0u, SHARPI_E_FORMAT,
+       "counts of rows of its heads"},
+      {"one row fewer", at + 4 * less, lag(layer, less) + 1, SHARPI_E_FORMAT, "damaged"},
+      {"one row more", at + 4 * less, lag(layer, less) - 1, SHARPI_E_FORMAT, "damaged"},
+      {"heads alike", at + 4 * less, 0, SHARPI_E_FORMAT, "damaged"},
+      {"one list", map.layers[layer] + offsetof(BlobLayerHeader, n_lists), 1, SHARPI_E_FORMAT,
+       "counts of rows of its heads"},
+      {"no list", map.layers[layer] + offsetof(BlobLayerHeader, n_lists), 0, SHARPI_E_FORMAT,
+       "compacted rows of a layer"},
+      {"the version of rows together", offsetof(BlobHeader, version), 6, SHARPI_E_FORMAT,
+       "its version"},
+      {"the flags of rows together", offsetof(BlobHeader, flags), kBlobCompacted, SHARPI_E_FORMAT,
+       "its version"}};
+  for (const Forgery& f : cases) {
+    Blob bad = good;
+    set(&bad, f.at, f.value);
+    seal(&bad);
+    expect_refused(bad, f.status, f.text, f.what);
+  }
+  // Any number in place of any of the counts: refused, or a session that works.
+  for (size_t l = 0; l < map.lags.size(); ++l) {
+    for (size_t head = 0; head < 2; ++head) {
+      for (uint32_t value = 0; value < 64; ++value) {
+        Blob bad = good;
+        set(&bad, map.lags[l] + 4 * head, value);
+        seal(&bad);
+        Chat chat = read(9, 2);
+        restore(chat, bad);
+        use_up(chat);
+      }
+    }
+  }
+  Chat chat = read(9, 2);
+  EXPECT_EQ(restore(chat, good).status, SHARPI_OK);
+  EXPECT_TRUE(saved(chat) == good);
+}
+
 TEST_F(Restore, RowsOfOtherLevelsAreRefusedByTheirVersion) {
   use(test::tiny_qwen3(), SHARPI_KV_Q4);
   const Blob good = rich();

@@ -76,6 +76,7 @@ struct Target {
     session = make_session();
     for (const uint32_t n : {9u, 70u}) blobs.push_back(make_blob(n, false));
     blobs.push_back(make_blob(70, true));
+    blobs.push_back(make_blob(70, true, SHARPI_LAYER_BUDGET_SHARED));
     ok(sharpi_session_restore(session, blobs[0].data(), blobs[0].size(), nullptr));
   }
   sharpi_session* make_session() const {
@@ -87,12 +88,13 @@ struct Target {
     ok(sharpi_session_set_sampler(s, &p, nullptr));
     return s;
   }
-  Blob make_blob(uint32_t n, bool compacted) const {
+  Blob make_blob(uint32_t n, bool compacted,
+                 sharpi_layer_budget mode = SHARPI_LAYER_BUDGET_PYRAMID) const {
     sharpi_session* s = make_session();
     read(s, n);
     sharpi_session_checkpoint(s, 1, nullptr);
     if (compacted) {
-      compact(s);
+      compact(s, mode);
       read(s, 5);
     }
     Blob blob = save(s);
@@ -104,12 +106,12 @@ struct Target {
     for (uint32_t i = 0; i < n; ++i) tokens[i] = static_cast<int32_t>(i * 7 % 299);
     ok(sharpi_session_prefill(s, tokens.data(), n, nullptr, nullptr, nullptr));
   }
-  static void compact(sharpi_session* s) {
+  static void compact(sharpi_session* s, sharpi_layer_budget mode = SHARPI_LAYER_BUDGET_SHARED) {
     sharpi_compact_params c;
     sharpi_compact_params_init(&c, sizeof c);
     c.budget = 20;
     c.recency = 4;
-    c.layer_budget = SHARPI_LAYER_BUDGET_PYRAMID;
+    c.layer_budget = mode;
     c.headroom = 16;
     sharpi_session_compact(s, &c, nullptr, nullptr);
   }

@@ -116,7 +116,7 @@ std::shared_ptr<const ModelSpec> spec_of(const std::string& gguf_path) {
 SessionRows session_rows(const ModelSpec& spec, const std::vector<char>& blob) {
   Reader r(blob);
   const auto head = r.get<BlobHeader>();
-  if (head.n_layers != spec.n_layers()) std::abort();
+  if (head.n_layers != spec.n_layers() || head.version != kBlobVersion) std::abort();
   r.take(head.n_tokens * sizeof(int32_t));
   const auto sampler = r.get<BlobSampler>();
   r.take(sampler.n_bias * (sizeof(int32_t) + sizeof(float)));

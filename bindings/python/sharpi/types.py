@@ -283,6 +283,8 @@ class LayerBudget(_Number):
     """More in low layers (arXiv 2406.02069)."""
     ENTROPY = 2
     """By the entropy of a layer's scores."""
+    SHARED = 3
+    """By scores, over all KV heads of all layers."""
 
 
 class Pooling(_Number):
@@ -1003,9 +1005,9 @@ class CompactReport:
     policy: Policy
     """The one that ran."""
     rows_before: int
-    """Of the fullest compacted layer."""
+    """Of the fullest compacted layer, and of its fullest KV head."""
     rows_after: int
-    """Of the fullest compacted layer."""
+    """Of the fullest compacted layer, and of its fullest KV head."""
     n_layers: int
     """Layers compacted."""
     capacity: int

@@ -145,7 +145,7 @@ static void test_compaction(const fixture* f) {
   REFUSED(p.pool_kernel = 1025, "pool_kernel 1025");
   REFUSED((p.policy = SHARPI_POLICY_REPLAY, p.window = 2), "asks no captured queries");
   REFUSED((p.policy = SHARPI_POLICY_REPLAY, p.n_probe = 1, p.probe = probe), "asks no probe");
-  REFUSED(p.layer_budget = 3, "layer_budget 3");
+  REFUSED(p.layer_budget = 4, "layer_budget 4");
   REFUSED(p.n_probe = 2, "probe");
   REFUSED(p.headroom = SHARPI_UNSET, "headroom");
   REFUSED((p.policy = SHARPI_POLICY_SPAN, p.span = SHARPI_UNSET - 1), "span");

@@ -27,6 +27,7 @@ struct LaunchShape {
   cudaStream_t stream = nullptr;
   bool pdl = false;          // may start before the preceding grid has ended
   bool cooperative = false;  // all blocks run at once, or none
+  uint32_t cluster = 1;      // blocks of a cluster, next to each other in y
 };
 
 template <class... P, class... A>
@@ -36,7 +37,7 @@ Status launch_kernel(const char* name, const LaunchShape& s, void (*kernel)(P...
   config.blockDim = s.block;
   config.dynamicSmemBytes = s.shared_bytes;
   config.stream = s.stream;
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   config.attrs = attributes;
   if (s.pdl) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
@@ -47,6 +48,11 @@ Status launch_kernel(const char* name, const LaunchShape& s, void (*kernel)(P...
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeCooperative;
     a.val.cooperative = 1;
+  }
+  if (s.cluster > 1) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeClusterDimension;
+    a.val.clusterDim = {1, s.cluster, 1};
   }
   return kernel_status(cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...), name);
 }

@@ -44,7 +44,8 @@ struct RowBlock {
   uint64_t low;        // no row sees keys below
 };
 
-__device__ __forceinline__ bool find_rows(const AttentionArgs& a, uint32_t block, RowBlock* b) {
+__device__ __forceinline__ bool find_rows(const AttentionArgs& a, uint32_t block,
+                                          uint32_t block_rows, RowBlock* b) {
   const Batch& batch = a.p.batch;
   if (batch.n_rows == batch.n_sequences) {  // decode: a row each
     const BatchSequence& s = batch.table.sequences[block];
@@ -55,16 +56,20 @@ __device__ __forceinline__ bool find_rows(const AttentionArgs& a, uint32_t block
   }
   for (uint32_t i = 0; i < batch.n_sequences; ++i) {
     const uint32_t rows = batch.table.sequences[i].n_rows;
-    const uint32_t blocks = (rows + a.block_rows - 1) / a.block_rows;
+    const uint32_t blocks = (rows + block_rows - 1) / block_rows;
     if (block < blocks) {
       b->sequence = i;
-      b->row0 = block * a.block_rows;
-      b->n = min(a.block_rows, rows - b->row0);
+      b->row0 = block * block_rows;
+      b->n = min(block_rows, rows - b->row0);
       return true;
     }
     block -= blocks;
   }
   return false;
+}
+
+__device__ __forceinline__ bool find_rows(const AttentionArgs& a, uint32_t block, RowBlock* b) {
+  return find_rows(a, block, a.block_rows, b);
 }
 
 /// Row blocks with the most keys should run first: block indices count backwards in prefill.

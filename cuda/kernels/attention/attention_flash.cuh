@@ -197,22 +197,22 @@ __device__ __forceinline__ Running start(const AttentionArgs& a, const RowBlock&
 }
 
 /// Scores of the tile from t0 become weights; maxima grow, sums shrink by `factor` before they
-/// grow.
-template <class S>
-__device__ __forceinline__ void fold_scores(Running* r, uint64_t t0, bool whole, Scores<S>& s,
-                                            float (&factor)[2]) {
+/// grow. kMasked: not every row sees all of its keys.
+template <class S, bool kMasked>
+__device__ __forceinline__ void fold_tile(Running* r, uint64_t t0, Scores<S>& s,
+                                          float (&factor)[2]) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
+    float top = r->m[h];
     const int64_t at = static_cast<int64_t>(t0) + threadIdx.x % 4 * 2;
     const auto from = static_cast<int32_t>(max(r->low[h] - at, int64_t{-1}));
     const auto to = static_cast<int32_t>(max(min(r->high[h] - at, int64_t{S::kKeys}), int64_t{-1}));
-    float top = r->m[h];
 #pragma unroll
     for (int n = 0; n < S::kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& x = s[n][2 * h + i];
-        if (!whole && (8 * n + i < from || 8 * n + i > to)) x = -INFINITY;
+        if (kMasked && (8 * n + i < from || 8 * n + i > to)) x = -INFINITY;
         top = fmaxf(top, x);
       }
     }
@@ -235,7 +235,18 @@ __device__ __forceinline__ void fold_scores(Running* r, uint64_t t0, bool whole,
   }
 }
 template <class S>
+__device__ __forceinline__ void fold_scores(Running* r, uint64_t t0, bool whole, Scores<S>& s,
+                                            float (&factor)[2]) {
+  if (whole) {
+    fold_tile<S, false>(r, t0, s, factor);
+  } else {
+    fold_tile<S, true>(r, t0, s, factor);
+  }
+}
+template <class S>
 __device__ __forceinline__ void scale_sums(const float (&factor)[2], Sums<S>& o) {
+  // Maxima grow seldom.
+  if (!__any_sync(0xFFFFFFFFu, factor[0] != 1.0f || factor[1] != 1.0f)) return;
 #pragma unroll
   for (int n = 0; n < S::kOutDim / 8; ++n) {
 #pragma unroll

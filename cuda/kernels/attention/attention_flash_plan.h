@@ -126,21 +126,28 @@ constexpr FlashChoice choose_warpgroups(const DeviceProfile& device, KvDtype k, 
 constexpr uint32_t kSpecializedThreads = 512, kSpecializedVectors = 128;
 
 /// A shape of attention_specialized_sm90.cu: bytes of the queries, of a tile of keys or values as
-/// f16, of the rows on their way to tiles of either, and keys of a tile.
+/// f16, of the rows on their way to tiles of either; offsets of the barriers and of where rows lie;
+/// keys of a tile.
 struct SpecializedShape {
-  uint32_t query_bytes, tile_bytes, ring_bytes;
+  uint32_t query_bytes, tile_bytes, ring_bytes, barriers, source, bytes;
   int keys;
 };
+/// Two tiles and a ring each of keys and of values, eight barriers, what alignment to 1 KiB takes.
 constexpr SpecializedShape specialized_shape(uint32_t dim) {
+  constexpr uint32_t kSources = 2 * 80, kAlignment = 1024;
   const uint32_t keys = dim <= 128 ? 128 : 64;
-  return {kSpecializedVectors * dim * 2, keys * dim * 2, dim <= 128 ? 32u << 10 : 16u << 10,
-          static_cast<int>(keys)};
+  SpecializedShape s = {};
+  s.query_bytes = kSpecializedVectors * dim * 2;
+  s.tile_bytes = keys * dim * 2;
+  s.ring_bytes = dim <= 128 ? 32u << 10 : 16u << 10;
+  s.barriers = s.query_bytes + 4 * s.tile_bytes + 2 * s.ring_bytes;
+  s.source = s.barriers + 64;
+  s.bytes = s.source + kSources + kAlignment;
+  s.keys = static_cast<int>(keys);
+  return s;
 }
-/// Two tiles and a ring each of keys and of values, eight barriers, and what alignment to 1 KiB
-/// takes.
 constexpr uint32_t specialized_bytes(uint32_t dim) {
-  const SpecializedShape s = specialized_shape(dim);
-  return s.query_bytes + 4 * s.tile_bytes + 2 * s.ring_bytes + 64 + 1024;
+  return specialized_shape(dim).bytes;
 }
 constexpr bool takes_specialized(const DeviceProfile& device, uint32_t dim) {
   return device.wgmma && (dim == 64 || dim == 128 || dim == 256) &&

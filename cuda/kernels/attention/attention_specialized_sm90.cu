@@ -2,6 +2,7 @@
 // Attention of many rows on Hopper, warps specialised (FlashAttention-3, arXiv 2407.08608): a block
 // takes 128 query vectors of one KV head, two consumer warpgroups 64 of them each. Two more feed
 // them: one turns stored keys into tiles of f16, one values (attention_feed.cuh), two tiles ahead.
+// Two blocks with neighbouring rows are a cluster, of which each turns half of the rows for both.
 // A consumer multiplies the next tile's keys and this tile's values while it computes weights, and
 // the two take turns on the tensor cores. Heads of 64, 128 and 256; those of 512 have
 // attention_flash_sm90.cu.
@@ -16,14 +17,15 @@ namespace {
 
 using namespace flash;
 
-// Registers of a thread that feeds and of one that consumes; the kernel starts with 128 each.
-constexpr int kFeederRegisters = 48, kConsumerRegisters = 208;
-
 template <int kHeadDim>
 struct Shape {
+  static constexpr uint32_t kCluster = 2;  // blocks that share tiles
   static constexpr SpecializedShape kPlanned = specialized_shape(kHeadDim);
   static constexpr int kDim = kHeadDim, kOutDim = kHeadDim, kThreads = kSpecializedThreads;
   static constexpr int kVectors = kSpecializedVectors, kKeys = kPlanned.keys;
+  // Registers of a thread that feeds and of one that consumes; the kernel starts with 128 each.
+  static constexpr int kFeederRegisters = kHeadDim == 256 ? 48 : 56;
+  static constexpr int kConsumerRegisters = 256 - kFeederRegisters;
   static constexpr uint32_t kFeeders = 128;  // threads that feed keys, and as many that feed values
   static constexpr uint32_t kRingBytes = kPlanned.ring_bytes;  // of either
   static constexpr uint32_t kTileBytes = kPlanned.tile_bytes;
@@ -35,11 +37,6 @@ struct Shape {
   static __device__ __forceinline__ uint32_t place_query(uint32_t v, uint32_t d) {
     return v / 64 * kGroupBytes + swizzled(64, v % 64, d);
   }
-};
-
-struct SpecializedArgs {
-  AttentionArgs a;
-  uint32_t k_granule, v_granule;
 };
 
 /// Addresses in shared memory.
@@ -80,8 +77,10 @@ __device__ __forceinline__ void start_sums(const Weights<S>& p, uint32_t values,
   wgmma_commit();
 }
 
+/// A warp tells all blocks of the cluster that it has read a tile.
+template <class S>
 __device__ __forceinline__ void release(uint32_t barrier) {
-  if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+  if (threadIdx.x % 32 < S::kCluster) mbarrier_arrive_far(in_block(barrier, threadIdx.x % 32));
 }
 
 // The consumers' turns on the tensor cores: named barriers 1 and 2.
@@ -92,31 +91,53 @@ __device__ __forceinline__ void pass_turn(uint32_t group) {
   asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
 }
 
+/// Tiles that a block's rows see: [first, last) of the cluster's n.
+struct Tiles {
+  uint64_t zero;        // the first key of the first tile
+  uint64_t begin, end;  // keys that the cluster sees
+  uint32_t first, last, n;
+};
+
+/// Tile j, of which this block needs nothing.
+template <class S>
+__device__ __forceinline__ void pass_over(const Room& room, uint32_t j) {
+  const uint32_t at = 8 * (j % 2), parity = j / 2 % 2;
+  mbarrier_wait(room.keys_full + at, parity);
+  release<S>(room.keys_empty + at);
+  mbarrier_wait(room.values_full + at, parity);
+  release<S>(room.values_empty + at);
+}
+
 /// What a consumer does: all tiles of keys that its 64 vectors see.
 template <class S>
-__device__ __forceinline__ void consume(const AttentionArgs& a, const RowBlock& b, uint32_t n_tiles,
+__device__ __forceinline__ void consume(const AttentionArgs& a, const RowBlock& b, const Tiles& t,
                                         const Room& room, uint32_t group, Running* run,
                                         Sums<S>& o) {
   const uint32_t queries = room.queries + group * S::kGroupBytes;
   const uint64_t window = a.p.kv.window;
   // Keys that every row of the block sees.
   const uint64_t all_from = window != 0 && b.end > b.low + window ? b.end - window : b.low;
-  const auto is_whole = [&](uint64_t t0) {
-    return t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
-  };
   Scores<S> s;
   Weights<S> p;
   float factor[2];
-  mbarrier_wait(room.keys_full, 0);
-  start_scores<S>(queries, room.keys, s);
+  const auto fold_tile = [&](uint32_t j) {
+    const uint64_t t0 = t.zero + j * uint64_t{S::kKeys};
+    const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
+    fold_scores<S>(run, t0, whole, s, factor);
+  };
+#pragma unroll 1
+  for (uint32_t j = 0; j < t.first; ++j) pass_over<S>(room, j);
+  const uint32_t at = t.first % 2;
+  mbarrier_wait(room.keys_full + 8 * at, t.first / 2 % 2);
+  start_scores<S>(queries, room.keys + at * S::kTileBytes, s);
   wgmma_wait<0>();
   wgmma_hold(s);
-  release(room.keys_empty);
-  fold_scores<S>(run, b.begin, is_whole(b.begin), s, factor);
+  release<S>(room.keys_empty + 8 * at);
+  fold_tile(t.first);
   pack_weights<S>(s, p);
   if (group == 1) pass_turn(group);  // the first consumer begins
 #pragma unroll 1
-  for (uint32_t j = 0; j + 1 < n_tiles; ++j) {
+  for (uint32_t j = t.first; j + 1 < t.last; ++j) {
     const uint32_t at = j % 2, next = (j + 1) % 2;
     mbarrier_wait(room.keys_full + 8 * next, (j + 1) / 2 % 2);
     wait_turn(group);
@@ -126,101 +147,134 @@ __device__ __forceinline__ void consume(const AttentionArgs& a, const RowBlock& 
     pass_turn(group);
     wgmma_wait<1>();
     wgmma_hold(s);
-    release(room.keys_empty + 8 * next);
-    const uint64_t t0 = b.begin + (j + 1) * uint64_t{S::kKeys};
-    fold_scores<S>(run, t0, is_whole(t0), s, factor);
+    release<S>(room.keys_empty + 8 * next);
+    fold_tile(j + 1);
     wgmma_wait<0>();
     wgmma_hold(o);
-    release(room.values_empty + 8 * at);
+    release<S>(room.values_empty + 8 * at);
     scale_sums<S>(factor, o);
     pack_weights<S>(s, p);
   }
-  const uint32_t last = n_tiles - 1;
+  const uint32_t last = t.last - 1;
   mbarrier_wait(room.values_full + 8 * (last % 2), last / 2 % 2);
   start_sums<S>(p, room.values + last % 2 * S::kTileBytes, o);
   wgmma_wait<0>();
   wgmma_hold(o);
+  release<S>(room.values_empty + 8 * (last % 2));
   if (group == 0) wait_turn(group);  // takes what the second one passed on last
+#pragma unroll 1
+  for (uint32_t j = t.last; j < t.n; ++j) pass_over<S>(room, j);
 }
 
 /// What the first two warpgroups do: one feeds keys, one feeds values.
 template <class S>
-__device__ __forceinline__ void feed_block(const SpecializedArgs& f, const RowBlock& b,
-                                           uint32_t n_tiles, uint8_t* shared, const Room& room) {
-  const KvLayer& l = f.a.p.kv;
+__device__ __forceinline__ void feed_block(const AttentionArgs& a, const RowBlock& b,
+                                           const Tiles& t, uint8_t* shared, const Room& room) {
+  const KvLayer& l = a.p.kv;
   const bool value = threadIdx.x >= S::kFeeders;
-  const feed::Source source = feed::make_source(f.a, b, value, value ? f.v_granule : f.k_granule);
-  uint8_t* tiles = shared + S::kPlanned.query_bytes + (value ? 2 * S::kTileBytes : 0);
+  const uint32_t thread = threadIdx.x % S::kFeeders, named = value ? 4 : 3;
+  // In shared memory, because few registers are left.
+  auto* source = reinterpret_cast<feed::Source*>(shared + S::kPlanned.source) + value;
+  if (thread == 0) *source = feed::make_source(a, b.sequence, t.zero, t.begin, t.end, value);
+  feed::meet<S>(named);
+  const feed::Barriers bars = {value ? room.values_full : room.keys_full,
+                               value ? room.values_empty : room.keys_empty};
   with_kv_codec<KvDtype::kF32>(value ? l.v_dtype : l.k_dtype, [&]<KvDtype kType>() {
-    feed::feed_tiles<S, kType>(source, blockIdx.x * S::kDim, threadIdx.x % S::kFeeders, n_tiles,
-                               tiles, value ? room.value_ring : room.key_ring,
-                               value ? room.values_full : room.keys_full,
-                               value ? room.values_empty : room.keys_empty);
+    feed::feed_tiles<S, kType>(*source, blockIdx.x * S::kDim, thread, cluster_rank(), named, t.n,
+                               value ? room.values : room.keys,
+                               value ? room.value_ring : room.key_ring, bars);
   });
 }
 
-template <int kHeadDim>
+/// The rows of a block, and which tiles they see of those that their cluster sees.
+template <class S>
+__device__ __forceinline__ bool find_tiles(const AttentionArgs& a, RowBlock* b, Tiles* t) {
+  // Blocks of a cluster are parts of one block of rows, so they have one sequence.
+  const uint32_t clusters = gridDim.y / S::kCluster;
+  if (!find_rows(a, clusters - 1 - blockIdx.y / S::kCluster, S::kCluster * a.block_rows, b)) {
+    return false;
+  }
+  find_keys(a, b);
+  t->begin = b->begin;
+  t->end = b->end;
+  t->zero = b->begin / kKvBlockSlots * kKvBlockSlots;  // so that a tile's rows lie in few blocks
+  const uint32_t skip = min(cluster_rank() * a.block_rows, b->n);
+  b->row0 += skip;
+  b->n = min(a.block_rows, b->n - skip);
+  find_keys(a, b);
+  t->n = static_cast<uint32_t>((t->end - t->zero + S::kKeys - 1) / S::kKeys);
+  t->first = static_cast<uint32_t>((b->begin - t->zero) / S::kKeys);
+  t->last = static_cast<uint32_t>((b->end - t->zero + S::kKeys - 1) / S::kKeys);
+  if (b->n == 0) t->first = 0, t->last = 1;  // a block without rows of its own
+  return true;
+}
+
+template <class S>
+__device__ __forceinline__ void make_barriers(const Room& room) {
+  if (threadIdx.x >= 2) return;
+  const uint32_t at = 8 * threadIdx.x;
+  mbarrier_init(room.keys_full + at, 1);
+  mbarrier_init(room.values_full + at, 1);
+  mbarrier_init(room.keys_empty + at, 8 * S::kCluster);  // warps of the consumers
+  mbarrier_init(room.values_empty + at, 8 * S::kCluster);
+  mbarrier_init_fence();
+}
+
+template <class S>
 __global__ void __launch_bounds__(kSpecializedThreads, 1)
-    attention_specialized_sm90_kernel(const __grid_constant__ SpecializedArgs f) {
-  using S = Shape<kHeadDim>;
+    attention_specialized_sm90_kernel(const __grid_constant__ AttentionArgs a) {
   extern __shared__ __align__(1024) uint8_t unaligned[];
   uint8_t* shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   grid_dependents_launch();
-  const AttentionArgs& a = f.a;
   Room room;
   room.queries = shared_address(shared);
   room.keys = room.queries + S::kPlanned.query_bytes;
   room.values = room.keys + 2 * S::kTileBytes;
   room.key_ring = room.values + 2 * S::kTileBytes;
   room.value_ring = room.key_ring + S::kRingBytes;
-  room.keys_full = room.value_ring + S::kRingBytes;
+  room.keys_full = room.queries + S::kPlanned.barriers;
   room.keys_empty = room.keys_full + 16;
   room.values_full = room.keys_full + 32;
   room.values_empty = room.keys_full + 48;
-  if (threadIdx.x < 2) {
-    mbarrier_init(room.keys_full + 8 * threadIdx.x, S::kFeeders);
-    mbarrier_init(room.values_full + 8 * threadIdx.x, S::kFeeders);
-    mbarrier_init(room.keys_empty + 8 * threadIdx.x, 8);  // warps of the consumers
-    mbarrier_init(room.values_empty + 8 * threadIdx.x, 8);
-  }
+  make_barriers<S>(room);
   grid_dependency_wait();
   RowBlock b;
-  if (!find_rows(a, gridDim.y - 1 - blockIdx.y, &b)) return;
-  find_keys(a, &b);
+  Tiles t;
+  if (!find_tiles<S>(a, &b, &t)) return;  // so do all of the cluster
   load_queries<S>(a, b, blockIdx.x, shared);
   async_proxy_fence();
-  __syncthreads();
-  const auto n_tiles = static_cast<uint32_t>((b.end - b.begin + S::kKeys - 1) / S::kKeys);
+  cluster_sync();
   if (threadIdx.x < 2 * S::kFeeders) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kFeederRegisters));
-    feed_block<S>(f, b, n_tiles, shared, room);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kFeederRegisters));
+    feed_block<S>(a, b, t, shared, room);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kConsumerRegisters));
     const uint32_t group = threadIdx.x / 128 - 2, lane = threadIdx.x % 32;
     const uint32_t vector = group * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
     Running run = start(a, b, vector);
     Sums<S> o = {};
-    consume<S>(a, b, n_tiles, room, group, &run, o);
+    consume<S>(a, b, t, room, group, &run, o);
     store<S>(a, b, blockIdx.x, vector, 0, run, o);
   }
+  cluster_sync();  // nobody writes to a block that has ended
 }
 
-/// f.operator()<dim>() for a dim that takes_specialized() has.
+/// f.operator()<shape>() for a dim that takes_specialized() has.
 template <class F>
-auto with_dim(uint32_t dim, const F& f) {
+auto with_shape(uint32_t dim, const F& f) {
   switch (dim) {
     case 64:
-      return f.template operator()<64>();
+      return f.template operator()<Shape<64>>();
     case 128:
-      return f.template operator()<128>();
+      return f.template operator()<Shape<128>>();
     default:
-      return f.template operator()<256>();
+      return f.template operator()<Shape<256>>();
   }
 }
 
-template <int kHeadDim>
+template <class S>
 Status prepare(int most) {
-  return kernel_status(cudaFuncSetAttribute(attention_specialized_sm90_kernel<kHeadDim>,
+  return kernel_status(cudaFuncSetAttribute(attention_specialized_sm90_kernel<S>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                        "attention_specialized_sm90");
 }
@@ -228,34 +282,38 @@ Status prepare(int most) {
 }  // namespace
 
 bool have_attention_specialized_sm90(const KernelConfig& config, const KvLayer& l) {
-  return takes_specialized(config.device, l.head_dim);
+  return takes_specialized(config.device, l.head_dim) &&
+         granule_of(l.k_dtype, l.k_row_bytes, l.head_dim) == 16 &&
+         granule_of(l.v_dtype, l.v_row_bytes, l.head_dim) == 16;
 }
 
 Status launch_attention_specialized_sm90(const KernelConfig& config, const AttentionArgs& a,
                                          cudaStream_t stream) {
   const KvLayer& l = a.p.kv;
-  if (!takes_specialized(config.device, l.head_dim)) {
+  if (!have_attention_specialized_sm90(config, l)) {
     return Status::error(Code::kInternal,
                          "kernel attention_specialized_sm90 cannot take heads of %u elements",
                          l.head_dim);
   }
-  SpecializedArgs f = {a, granule_of(l.k_dtype, l.k_row_bytes, l.head_dim),
-                       granule_of(l.v_dtype, l.v_row_bytes, l.head_dim)};
-  f.a.block_rows = kSpecializedVectors / a.group;
-  f.a.n_blocks = most_row_blocks(a.p.batch, f.a.block_rows);
-  const LaunchShape shape = {dim3(l.n_heads, f.a.n_blocks), dim3(kSpecializedThreads),
-                             specialized_bytes(l.head_dim), stream, config.pdl};
-  return with_dim(l.head_dim, [&]<int kHeadDim>() {
-    return launch_kernel("attention_specialized_sm90", shape,
-                         attention_specialized_sm90_kernel<kHeadDim>, f);
+  AttentionArgs f = a;
+  f.block_rows = kSpecializedVectors / a.group;
+  return with_shape(l.head_dim, [&]<class S>() {
+    f.n_blocks = S::kCluster * most_row_blocks(a.p.batch, S::kCluster * f.block_rows);
+    LaunchShape shape = {dim3(l.n_heads, f.n_blocks), dim3(kSpecializedThreads),
+                         specialized_bytes(l.head_dim), stream, config.pdl};
+    shape.cluster = S::kCluster;
+    return launch_kernel("attention_specialized_sm90", shape, attention_specialized_sm90_kernel<S>,
+                         f);
   });
 }
 
 Status prepare_attention_specialized_sm90(const KernelConfig& config) {
   if (!config.device.wgmma) return Status::ok();
-  SHARPI_TRY(prepare<64>(config.device.shared_per_block));
-  SHARPI_TRY(prepare<128>(config.device.shared_per_block));
-  return prepare<256>(config.device.shared_per_block);
+  for (const uint32_t dim : {64u, 128u, 256u}) {
+    SHARPI_TRY(
+        with_shape(dim, [&]<class S>() { return prepare<S>(config.device.shared_per_block); }));
+  }
+  return Status::ok();
 }
 
 #else  // built without that architecture: attention_flash.cu runs everywhere

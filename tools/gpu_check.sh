@@ -243,6 +243,7 @@ run_job() {
   rm -f "$at".*
   local -a words
   read -ra words <<< "$command"
+  [[ $name == @(several_devices_test|host_contexts_test)* ]] && gpu=$(seq -s, 0 $((n_gpus - 1)))  # they are about several
   CUDA_VISIBLE_DEVICES=$gpu SHARPI_TEST_CARD=$card GTEST_OUTPUT=json:$at.json \
     timeout --kill-after=5 "$seconds" "${words[@]}" > "$at.log" 2>&1 < /dev/null
   status=$?

@@ -52,6 +52,7 @@ class TwoGpus : public ::testing::Test {
 test::ModelRecipe with_layers(test::ModelRecipe recipe, uint32_t n) {
   recipe.n_layers = n;
   recipe.head_dim = recipe.head_dim_swa = 64;  // what the GPU's kernels know
+  recipe.delta_dim = 32;
   return recipe;
 }
 std::vector<test::ModelRecipe> recipes() {

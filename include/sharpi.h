@@ -775,7 +775,7 @@ typedef struct sharpi_layer_info {
   sharpi_tier tier;                            /**< Of its mixer and its KV rows. */
   int32_t kv_source;                           /**< Layer whose rows it reads; its own index if it owns. */
   sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no KV. */
-  uint32_t n_slots;                            /**< Live rows. */
+  uint32_t n_slots;                            /**< Live rows, of the fullest KV head. */
   uint32_t capacity;                           /**< Rows that have memory; of a sliding window the size of
                                                     its ring buffer. */
   uint32_t n_kv_heads, head_dim;
@@ -1629,7 +1629,7 @@ typedef struct sharpi_session_summary {
   uint32_t n_ctx;                              /**< Highest logical length. */
   uint32_t capacity;                           /**< Slots committed in full-attention layers; the most of
                                                     any where layers have memory of their own. */
-  uint32_t n_slots_min, n_slots_max;           /**< Live rows over full-attention layers. */
+  uint32_t n_slots_min, n_slots_max;           /**< Live rows over full-attention layers and their KV heads. */
   uint32_t is_compacted;                       /**< Rows have been evicted. */
   uint32_t n_logit_rows;                       /**< Readable now. */
   uint32_t n_checkpoints;                      /**< Taken. */
@@ -1755,7 +1755,7 @@ typedef struct sharpi_compact_report {
 /** Scores, selects, moves, returns memory. On failure the session is bit-identical to before, and holds
  *  no more memory. What the plan did not price (no capture_window, a longer probe, a policy that looks at
  *  values) is taken from its budgets until the call ends; positions of the rows that stayed, 4 bytes a row
- *  and KV head, remain until the session is truncated to 0.
+ *  and KV head, and with SHARED tables of blocks remain until the session is truncated to 0.
  *  @param params with a budget, or rows to keep. @param report nullable.
  *  @return SHARPI_OK; INVALID_ARGUMENT, STATE (no captured queries, not enough tokens), UNSUPPORTED,
  *  DOES_NOT_FIT (a budget has no room for that), OUT_OF_MEMORY, CANCELLED. @thread one per session. @since 1.0 */

@@ -142,6 +142,36 @@ TEST(ByHead, WhereHeadsKeepAsManyRowsTheBitsAreThoseOfRowsTogether) {
   }
 }
 
+/// Bounded sessions make room by themselves, and turn keys where their context ends.
+TEST(ByHead, BoundedSessionsGoOnPastTheirContextWithTheSameBits) {
+  const MadeModel file(deep(test::tiny_qwen3(), 3));
+  const std::vector<int32_t> text = file.tokens(420);
+  for (const sharpi_kv_dtype kv : stored_dtypes()) {
+    const Loaded l = load(file.path(), setup_with([=](sharpi_plan_params* p, auto* s) {
+                            watching(kv, false, true)(p, s);
+                            p->n_chunk = 16;
+                            s->n_ctx = 192;
+                            s->kv_budget = 80;
+                          }));
+    Chat a(l.model.get()), b(l.model.get());
+    for (Chat* chat : {&a, &b}) chat->prefill(slice(text, 0, 90));
+    compact(a, params(SHARPI_LAYER_BUDGET_EQUAL, SHARPI_POLICY_RETRIEVAL, 60));
+    compact(b, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_RETRIEVAL, 60));
+    const uint64_t held = b.info().kv_held_bytes;
+    for (size_t i = 90; i < text.size(); ++i) {
+      for (Chat* chat : {&a, &b}) chat->decode(text[i]);
+      ASSERT_TRUE(same_bits(a.logits(), b.logits())) << dtype_text(kv) << ", token " << i;
+    }
+    EXPECT_EQ(b.info().kv_held_bytes, held) << "a bounded session took memory";
+    EXPECT_EQ(a.info().capacity, b.info().capacity);
+    EXPECT_LT(b.info().n_tokens, 193u);
+    // No head keeps more than kv_budget, whatever the threshold.
+    compact(b, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SNAPKV, 79));
+    EXPECT_LE(b.info().n_slots_max, 80u);
+    for (size_t i = 0; i < 200; ++i) b.decode(text[i]);
+  }
+}
+
 /// Sessions of a template in which every head is scored for itself, so that counts differ.
 class Uneven {
  public:

@@ -688,7 +688,7 @@ class LayerInfo:
     v_dtype: KVType
     """Effective; AUTO when it stores no KV."""
     n_slots: int
-    """Live rows."""
+    """Live rows, of the fullest KV head."""
     capacity: int
     """Rows that have memory; of a sliding window the size of its ring buffer."""
     n_kv_heads: int
@@ -928,9 +928,9 @@ class SessionSummary:
     """Slots committed in full-attention layers; the most of any where layers have memory of their
     own."""
     n_slots_min: int
-    """Live rows over full-attention layers."""
+    """Live rows over full-attention layers and their KV heads."""
     n_slots_max: int
-    """Live rows over full-attention layers."""
+    """Live rows over full-attention layers and their KV heads."""
     is_compacted: bool
     """Rows have been evicted."""
     n_logit_rows: int

@@ -7,6 +7,7 @@
 #include "device/host_tier.h"
 #include "device/weights.h"
 #include "support/golden.h"
+#include "support/made_models.h"
 #include "support/paths.h"
 
 namespace sharpi::testing {
@@ -138,10 +139,13 @@ TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
   const std::pair<const char*, const char*> cases[] = {
       {"rand-bert", "bert is an encoder, which the GPU does not compute yet"},
       {"rand-nomic-bert", "nomic-bert is an encoder, which the GPU does not compute yet"},
-      {"rand-gemma-embedding",
-       "gemma-embedding is an encoder, which the GPU does not compute yet"}};
+      {"rand-gemma-embedding", "gemma-embedding is an encoder, which the GPU does not compute yet"},
+      {"rand-granite", "layer 0 is of Mamba-2, which the GPU does not compute yet; the CPU does"},
+      {"rand-nemotron-moe", "layer 0 is of Mamba-2, which the GPU does not compute yet"}};
   for (const auto& [name, says] : cases) {
-    const std::string path = test::source_path(std::string("tests/fixtures/") + name + ".gguf");
+    const std::string made = test::made_model_path(name);
+    const std::string kept = test::source_path(std::string("tests/fixtures/") + name + ".gguf");
+    const std::string& path = made.empty() ? kept : made;
     auto engine = InnerEngine::open(path, &host_and_device);
     ASSERT_TRUE(engine.is_ok()) << engine.status().text();
     const auto pinned = engine.value().plan([](sharpi_plan_params* p, sharpi_session_params* s) {

@@ -138,13 +138,12 @@ TEST_P(CompactStage, AFailedReserveChangesNothing) {
   EXPECT_GE(info.capacity, 200u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, CompactStage,
-                         ::testing::Values(test::tiny_qwen3(), test::tiny_gemma4(),
-                                           test::tiny_qwen35(), test::tiny_llama(),
-                                           test::tiny_gemma3()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& info) {
-                           return info.param.arch;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Engine, CompactStage,
+    ::testing::ValuesIn(test::with_mamba({test::tiny_qwen3(), test::tiny_gemma4(),
+                                          test::tiny_qwen35(), test::tiny_llama(),
+                                          test::tiny_gemma3()})),
+    [](const ::testing::TestParamInfo<test::ModelRecipe>& info) { return info.param.arch; });
 
 }  // namespace
 }  // namespace sharpi::testing

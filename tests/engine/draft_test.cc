@@ -39,6 +39,11 @@ std::vector<Case> cases() {
       {"qwen35 bounded", test::tiny_qwen35(), bounded},
       {"qwen35moe", test::tiny_qwen35moe(), plain},
   };
+  if (!on_gpu()) {
+    out.push_back({"granite", test::tiny_granite(), captures});
+    out.push_back({"granite bounded", test::tiny_granite(), bounded});
+    out.push_back({"nemotron", test::tiny_nemotron(), captures});
+  }
   if (on_gpu()) {  // the first layers there, the rest on the CPU
     out.push_back({"qwen35 split", test::tiny_qwen35(), captures, 2});
     out.push_back({"qwen35moe split", test::tiny_qwen35moe(), plain, 1});

@@ -168,8 +168,8 @@ TEST_F(Fork, AppendingTakesNothing) {
 }
 
 TEST_F(Fork, WhatOneDoesNoOtherSees) {
-  for (const test::ModelRecipe& recipe :
-       {wide_rows(), test::tiny_gemma4kv(), test::tiny_qwen35(), test::tiny_qwen3()}) {
+  for (const test::ModelRecipe& recipe : test::with_mamba(
+           {wide_rows(), test::tiny_gemma4kv(), test::tiny_qwen35(), test::tiny_qwen3()})) {
     SCOPED_TRACE(recipe.arch);
     use(recipe, [](sharpi_plan_params* p, sharpi_session_params* s) {
       p->n_chunk = 64;

@@ -178,7 +178,8 @@ TEST_F(Truncate, ZeroIsAlwaysReachable) {
 }
 
 TEST_F(Truncate, HybridsGoBackToCheckpointsOnly) {
-  for (const ModelRecipe& recipe : {test::tiny_qwen35(), test::tiny_qwen35moe()}) {
+  for (const ModelRecipe& recipe :
+       test::with_mamba({test::tiny_qwen35(), test::tiny_qwen35moe()})) {
     use(recipe, deterministic(3));
     Chat chat(loaded_.model.get());
     for (const uint32_t n : {20u, 45u}) {

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/paths.h"
+
 namespace sharpi::testing {
 namespace {
 
@@ -34,8 +36,7 @@ uint32_t vocab_of(const sharpi_model* model) {
 }  // namespace
 
 bool on_gpu() {
-  const char* tier = std::getenv("SHARPI_TEST_TIER");
-  return tier != nullptr && std::strcmp(tier, "cuda") == 0;
+  return test::suites_on_gpu();
 }
 
 uint64_t free_device_bytes(const sharpi_context* context) {

@@ -71,7 +71,7 @@ struct FixtureList {
 /// not cover: kinds of rope scaling, biases, one window for all layers.
 const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
-/// Both.
+/// Both; where suites run on a GPU, without those that only the CPU computes.
 const std::vector<std::string>& all_models();
 /// Those that GPU tiers take: all but the hybrids with Mamba-2.
 const std::vector<std::string>& device_models();

@@ -23,4 +23,9 @@ std::string build_path(std::string_view relative) {
   return below("SHARPI_TEST_BUILD", SHARPI_TEST_BUILD, relative);
 }
 
+bool suites_on_gpu() {
+  const char* tier = std::getenv("SHARPI_TEST_TIER");
+  return tier != nullptr && std::string_view(tier) == "cuda";
+}
+
 }  // namespace sharpi::test

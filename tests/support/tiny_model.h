@@ -92,6 +92,8 @@ ModelRecipe tiny_qwen3next();  // projections in one matrix, key head by key hea
 ModelRecipe tiny_granite();    // Mamba-2 and attention, a mixture with a shared expert in each
 ModelRecipe tiny_nemotron();   // layers of one thing only
 std::vector<ModelRecipe> tiny_recipes();
+/// These and the two above, which only the CPU computes: where suites run on a GPU, these.
+std::vector<ModelRecipe> with_mamba(std::vector<ModelRecipe> recipes);
 
 struct ModelTensor {
   std::string name;

@@ -3,6 +3,9 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
+
+#include "support/paths.h"
 
 namespace sharpi::test {
 namespace {
@@ -435,11 +438,18 @@ ModelRecipe tiny_nemotron() {
   return r;
 }
 
+std::vector<ModelRecipe> with_mamba(std::vector<ModelRecipe> recipes) {
+  if (suites_on_gpu()) return recipes;
+  recipes.push_back(tiny_granite());
+  recipes.push_back(tiny_nemotron());
+  return recipes;
+}
+
 std::vector<ModelRecipe> tiny_recipes() {
-  return {tiny_qwen3(),   tiny_qwen3moe(),  tiny_olmoe(),   tiny_gemma4(), tiny_gemma4kv(),
-          tiny_qwen35(),  tiny_qwen35moe(), tiny_llama(),   tiny_qwen2(),  tiny_gemma3(),
-          tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),   tiny_qwen3next(),
-          tiny_granite(), tiny_nemotron()};
+  return with_mamba({tiny_qwen3(), tiny_qwen3moe(), tiny_olmoe(), tiny_gemma4(), tiny_gemma4kv(),
+                     tiny_qwen35(), tiny_qwen35moe(), tiny_llama(), tiny_qwen2(), tiny_gemma3(),
+                     tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),
+                     tiny_qwen3next()});
 }
 
 }  // namespace sharpi::test

@@ -30,16 +30,16 @@
 #include <string>
 #include <vector>
 
-#include "gguf/gguf_file.h"
 #include "kv_names.h"
 #include "median.h"
-#include "model/model_spec.h"
 #include "read_stream.h"
 #include "sharpi.h"
+#include "work_counter.h"
 
 namespace {
 
 using sharpi::bench::median;
+using sharpi::bench::Work;
 
 using Clock = std::chrono::steady_clock;
 
@@ -108,42 +108,6 @@ struct Settings {
     return s;
   }
   uint32_t n_ctx() const { return std::max(depth + (rounds + 1) * tokens, prompt) + 64; }
-};
-
-/// What one token must read and compute.
-struct Work {
-  uint64_t weight_bytes = 0;    // without embedding tables; active experts only; head included
-  uint64_t matrix_weights = 0;  // multiplied with every token of a prompt: without the head
-  uint64_t state_bytes = 0;     // recurrent state
-};
-
-class WorkCounter {
- public:
-  explicit WorkCounter(const sharpi::ModelSpec& spec) {
-    for (const sharpi::LayerSpec& l : spec.layers) add_layer(l);
-    add(spec.ple_model_proj);
-    const sharpi::TensorRef& head = spec.tied_output ? spec.token_embd : spec.output;
-    work_.weight_bytes += head.bytes();
-  }
-  const Work& work() const { return work_; }
-
- private:
-  void add(const sharpi::TensorRef& t) { add(t, t.n_experts); }
-  void add(const sharpi::TensorRef& t, uint64_t n_used) {
-    if (!t) return;
-    work_.weight_bytes += t.bytes() / t.n_experts * n_used;
-    work_.matrix_weights += t.n_in * t.n_out * n_used;
-  }
-  void add_layer(const sharpi::LayerSpec& l) {
-    for (const sharpi::TensorRef* t : l.mixer_products()) add(*t);
-    work_.state_bytes += l.recurrence().state * sizeof(float);
-    const auto& f = l.ffn;
-    const uint64_t n_used = f.kind == sharpi::FfnKind::kMoe ? f.n_used : 1;
-    add(f.gate, n_used), add(f.up, n_used), add(f.down, n_used);
-    add(f.router), add(f.shared_gate), add(f.shared_up), add(f.shared_down);
-    add(l.ple_gate), add(l.ple_proj);
-  }
-  Work work_;
 };
 
 class Bench {
@@ -225,31 +189,13 @@ class Bench {
   }
   /// KV bytes that reading the next token goes through.
   uint64_t kv_bytes() const {
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < n_layers_; ++i) {
-      const sharpi_layer_info layer = layer_info(i);
-      if (layer.n_kv_heads == 0) continue;
-      const sharpi_layer_info owner = layer_info(static_cast<uint32_t>(layer.kv_source));
-      const uint64_t elements = uint64_t{owner.n_kv_heads} * owner.head_dim;
-      const uint64_t rows = window_[i] == 0 ? n_tokens() : std::min(n_tokens(), window_[i]);
-      total += rows * (sharpi::bench::kv_bytes(owner.k_dtype, elements) +
-                       sharpi::bench::kv_bytes(owner.v_dtype, elements));
-    }
-    return total;
+    return sharpi::bench::kv_read_bytes(sessions_[0], work_, n_tokens());
   }
 
  private:
   void open_file() {
-    auto file = sharpi::GgufFile::open(settings_.model);
-    if (!file.is_ok()) die(file.status().text());
-    auto spec = sharpi::load_model_spec(file.take());
-    if (!spec.is_ok()) die(spec.status().text());
-    work_ = WorkCounter(*spec.value()).work();
-    n_layers_ = spec.value()->n_layers();
-    n_vocab_ = spec.value()->n_vocab;
-    for (const auto& l : spec.value()->layers) {
-      window_.push_back(l.mixer == sharpi::MixerKind::kAttention ? l.attention.window : 0);
-    }
+    std::string why;
+    if (!sharpi::bench::read_work(settings_.model, &work_, &why)) die(why);
   }
   void open_model() {
     sharpi_error err = SHARPI_ERROR_INIT;
@@ -269,7 +215,7 @@ class Bench {
     sp.v_dtype = comma == std::string::npos ? sp.k_dtype : kv_dtype(settings_.kv.substr(comma + 1));
     sharpi_plan_params pp;
     sharpi_plan_params_init(&pp, sizeof pp);
-    pp.n_gpu_layers = settings_.gpu == 1 ? static_cast<int32_t>(n_layers_) : 0;
+    pp.n_gpu_layers = settings_.gpu == 1 ? static_cast<int32_t>(work_.n_layers()) : 0;
     if (settings_.gpu == 2) {
       pp.n_gpu_layers = settings_.gpu_layers;
       pp.n_gpu_ffn = settings_.gpu_ffn;
@@ -298,23 +244,15 @@ class Bench {
     must(sharpi_session_info(sessions_[0], &s, &err), err, "session");
     return s;
   }
-  sharpi_layer_info layer_info(uint32_t layer) const {
-    sharpi_error err = SHARPI_ERROR_INIT;
-    sharpi_layer_info l{};
-    l.struct_size = sizeof l;
-    must(sharpi_session_layer(sessions_[0], layer, &l, &err), err, "layer");
-    return l;
-  }
   /// Any ids will do; they differ so that experts do.
   int32_t next_token() {
     random_ = random_ * 6364136223846793005ull + 1442695040888963407ull;
-    return static_cast<int32_t>((random_ >> 33) % n_vocab_);
+    return static_cast<int32_t>((random_ >> 33) % work_.n_vocab);
   }
 
   Settings settings_;
   Work work_;
-  std::vector<uint32_t> window_;
-  uint32_t n_layers_ = 0, n_vocab_ = 0, n_threads_ = 0;
+  uint32_t n_threads_ = 0;
   uint64_t random_ = 1;
   double load_seconds_ = 0;
   sharpi_context* context_ = nullptr;

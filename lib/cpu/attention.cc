@@ -156,7 +156,15 @@ void map_tile(const Geometry& g, const Block& b, const Worker& w, uint64_t tile,
   rows.end = min_u32(end - key0, kTileKeys);
   rows.row_elems = g.row_elems;
   rows.dim = g.dim;
+  const bool one_view = reads_one_view(t);
+  const std::byte *k = nullptr, *v = nullptr;  // a tile of slots is a block of the store
+  if (one_view) k = t.kv.k_row(key0), v = t.kv.v_row(key0);
   for (uint32_t i = rows.begin; i < rows.end; ++i) {
+    if (one_view) {
+      w.k_rows[i] = k + uint64_t{i} * t.kv.k_row_bytes;
+      w.v_rows[i] = v + uint64_t{i} * t.kv.v_row_bytes;
+      continue;
+    }
     uint64_t slot = 0;
     const KvView& view = source_of(t, key0 + i, &slot);
     w.k_rows[i] = view.k_row(slot);
@@ -175,7 +183,7 @@ void map_tile(const Geometry& g, const Block& b, const Worker& w, uint64_t tile,
   job->v.rows = w.v_rows;
   job->k.dtype = g.k_dtype;
   job->v.dtype = g.v_dtype;
-  if (reads_one_view(t)) {  // a tile of slots is a block of the store
+  if (one_view) {
     job->k.pitch = t.kv.k_row_bytes;
     job->v.pitch = t.kv.v_row_bytes;
   }

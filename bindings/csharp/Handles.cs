@@ -63,6 +63,14 @@ namespace LibSharpi
         protected override bool ReleaseHandle() { sharpi_session_destroy(handle); return true; }
     }
 
+    /// <summary>A reference to an embedder.</summary>
+    public sealed class EmbedderHandle : SharpiHandle
+    {
+        internal EmbedderHandle(IntPtr pointer) : base(pointer) { }
+        /// <inheritdoc/>
+        protected override bool ReleaseHandle() { sharpi_embedder_destroy(handle); return true; }
+    }
+
     // A handle during a call: who disposes it meanwhile, on another thread, does not pull it away.
     struct Use : IDisposable
     {

@@ -122,6 +122,13 @@ namespace LibSharpi
         /// <summary>A session with what was planned for each.</summary>
         public Session CreateSession() { return Session.Create(this); }
 
+        /// <summary>What reads texts for their vectors. contextSize: tokens of the longest text;
+        /// null: as planned.</summary>
+        public Embedder CreateEmbedder(uint? contextSize = null)
+        {
+            return Embedder.Create(this, contextSize);
+        }
+
         /// <summary>The text as token ids, with what the vocabulary puts around a text. What looks
         /// like a control token is text.</summary>
         public int[] Tokenize(string text)

@@ -17,6 +17,7 @@
 //!
 //! A [`Model`] is shared by threads and by its sessions, which keep it alive. A [`Session`] takes
 //! one call at a time, which `&mut self` says; a [`Canceller`] ends a call from another thread.
+//! An [`Embedder`] gives vectors of texts, and scores of documents for a query.
 //! Every call that can fail gives an [`Error`] with the library's sentence, and has then changed
 //! nothing, or what it says.
 //!
@@ -25,10 +26,12 @@
 #![warn(missing_docs, unsafe_op_in_unsafe_fn)]
 
 mod call;
+mod embedder;
 mod model;
 mod session;
 
 pub use call::{build_info, library, Error};
+pub use embedder::{Embedder, Pooling};
 pub use model::{Kv, Model, Options};
 pub use session::{Canceller, Generate, Sampler, Session};
 /// Every declaration of `sharpi.h`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Models: planned and loaded, and what their vocabulary says.
 use crate::call::{create, filled, invalid, library, on_progress, params, Error, Progress};
+use crate::embedder::Embedder;
 use crate::session::Session;
 use crate::sys;
 use std::ffi::CString;
@@ -109,6 +110,11 @@ impl Model {
     /// A session with what was planned for each.
     pub fn session(&self) -> Result<Session, Error> {
         Session::create(self)
+    }
+
+    /// What reads texts for their vectors. `n_ctx`: tokens of the longest text; `None`: as planned.
+    pub fn embedder(&self, n_ctx: Option<u32>) -> Result<Embedder, Error> {
+        Embedder::create(self, n_ctx)
     }
 
     /// The text as token ids, with what the vocabulary puts around a text. What looks like a

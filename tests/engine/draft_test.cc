@@ -43,6 +43,9 @@ std::vector<Case> cases() {
     out.push_back({"granite", test::tiny_granite(), captures});
     out.push_back({"granite bounded", test::tiny_granite(), bounded});
     out.push_back({"nemotron", test::tiny_nemotron(), captures});
+    ModelRecipe no_rows = test::tiny_granite();
+    no_rows.attention_every = no_rows.n_layers + 1;
+    out.push_back({"granite without attention", no_rows, plain});
   }
   if (on_gpu()) {  // the first layers there, the rest on the CPU
     out.push_back({"qwen35 split", test::tiny_qwen35(), captures, 2});

@@ -95,7 +95,7 @@ Status Compactor::compact_now(const sharpi_compact_params& p, sharpi_compact_rep
 }
 
 Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& moves) {
-  const bool by_head = core_.ledger().is_by_head() || (!moves.empty() && moves.front().by_head);
+  const bool by_head = !moves.empty() && (core_.ledger().is_by_head() || moves.front().by_head);
   const struct EndOfMoves {
     RowMemory& memory;
     ~EndOfMoves() { memory.drop_head_tables(); }

@@ -252,6 +252,10 @@ TEST(ByHead, ForksAndSavedFormsGoOnAlike) {
       const Chat twin = a.fork();
       EXPECT_GT(twin.info().kv_shared_bytes, 0u) << what;
       EXPECT_TRUE(saved(twin) == blob) << what;
+      // Where all rows stay, none is copied.
+      const uint64_t shared = twin.info().kv_shared_bytes;
+      compact(twin, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SNAPKV, 600));
+      EXPECT_EQ(twin.info().kv_shared_bytes, shared) << what;
       Chat back(u.loaded.model.get());
       sharpi_error e = SHARPI_ERROR_INIT;
       ASSERT_EQ(sharpi_session_restore(back.get(), blob.data(), blob.size(), &e), SHARPI_OK)

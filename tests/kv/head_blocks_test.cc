@@ -45,12 +45,13 @@ KvGroup group_of(const std::vector<LayerOf>& layers) {
 class Rows {
  public:
   Rows(const std::vector<LayerOf>& layers, uint32_t most, uint32_t seed)
-      : group_(group_of(layers)), most_(most), blocks_(group_, most), random_(seed) {
+      : group_(group_of(layers)), blocks_(group_, most), random_(seed) {
     memory_.resize(group_.block_bytes(most));
     tables_.resize(blocks_.table_bytes());
     blocks_.use(tables_.data());
   }
   HeadBlocks& blocks() { return blocks_; }
+  std::byte* base() { return memory_.data(); }
   uint32_t n_heads() const { return blocks_.n_heads(); }
 
   /// Random rows in ranges; of each head the first counts[h] are to be kept.
@@ -112,7 +113,6 @@ class Rows {
     blocks_.name_blocks(most);
   }
   KvGroup group_;
-  uint32_t most_;
   HeadBlocks blocks_;
   std::mt19937 random_;
   std::vector<std::byte> memory_, tables_;
@@ -178,7 +178,7 @@ TEST(HeadBlocks, SizesAreThoseOfPrefixes) {
       // Rows below n are in the first bytes(n), and those from n on behind full_bytes(n).
       for (size_t i = 0, h = 0; i < layers.size(); ++i) {
         for (uint32_t own = 0; own < layers[i].n_heads; ++own, ++h) {
-          const KvView v = b.view(i, own, nullptr);
+          const KvView v = b.view(i, own, rows.base());
           const uint32_t have = b.rows(static_cast<uint32_t>(h), n);
           if (have != 0) {
             EXPECT_LT(v.block((have - 1) / kKvBlockSlots), b.bytes(n));

@@ -139,9 +139,10 @@ Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) co
                         .f(p.scale);
   const auto codec = static_cast<uint32_t>(kv.k_dtype);
   const uint32_t rotated = kv_rotation(kv.k_dtype, kv.head_dim);
-  SHARPI_TRY(
-      run(queue, Shader::score, {0, codec, rotated}, args, uint64_t{p.n_heads} * p.n_queries));
-  return run(queue, Shader::score, {1, codec, rotated}, args, groups_of(p.n_slots) * kv.n_heads);
+  SHARPI_TRY(run(queue, Shader::score, {0, codec, rotated, kv.head_dim}, args,
+                 uint64_t{p.n_heads} * p.n_queries));
+  return run(queue, Shader::score, {1, codec, rotated, kv.head_dim}, args,
+             groups_of(p.n_slots) * kv.n_heads);
 }
 
 Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queue) const {

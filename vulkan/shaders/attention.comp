@@ -34,6 +34,17 @@ uint64_t row_address(Sequence seq, Group g, uint64_t at, bool value) {
   }
   return slot_address(g.base, at % g.ring_slots, p.block_stride, offset, row_bytes);
 }
+void add_products(inout float w[ROWS], uint d, float x) {
+  for (uint k = 0; k < ROWS; ++k) w[k] += query[k * DIM + d] * x;
+}
+void add_values(inout float w[ROWS], uint t, uint width, uint element) {
+  Stored value;
+  value.name = value_names[t];
+  value.at = values_at[t];
+  value.left = values_left[t];
+  const float x = stored_at(p.pages, value, V_CODEC, width, element);
+  for (uint k = 0; k < ROWS; ++k) w[k] += shares[k * 64 + t] * x;
+}
 // Rows r to r + n - 1, which follow each other in their sequence.
 void attend(BatchRow row, uint r, uint n, uint h) {
   const Sequence seq = Sequences(p.sequences).v[row.sequence];
@@ -64,10 +75,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
       value_names[me()] = value.name;
       values_at[me()] = value.at;
       values_left[me()] = value.left;
-      for (uint d = 0; d < DIM; ++d) {
-        const float x = stored_at(p.pages, key, K_CODEC, width, from + d);
-        for (uint k = 0; k < ROWS; ++k) w[k] += query[k * DIM + d] * x;
-      }
+      FOR_EACH(d, DIM, add_products(w, d, stored_at(p.pages, key, K_CODEC, width, from + d));)
     }
     for (uint k = 0; k < ROWS; ++k) {
       if (k >= n) break;
@@ -84,14 +92,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
     const uint count = uint(min(uint64_t(threads()), last + n - tile));
     for (uint d = me(); d < DIM; d += threads()) {
       for (uint k = 0; k < ROWS; ++k) w[k] = k < n ? head[k * DIM + d] * fades[k] : 0.0;
-      for (uint t = begin; t < count; ++t) {
-        Stored value;
-        value.name = value_names[t];
-        value.at = values_at[t];
-        value.left = values_left[t];
-        const float x = stored_at(p.pages, value, V_CODEC, width, from + d);
-        for (uint k = 0; k < ROWS; ++k) w[k] += shares[k * 64 + t] * x;
-      }
+      FOR_EACH(t, threads(), if (t >= begin && t < count) add_values(w, t, width, from + d);)
       for (uint k = 0; k < ROWS; ++k) {
         if (k < n) head[k * DIM + d] = w[k];
       }

@@ -22,6 +22,20 @@ uint item() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
 uint me() { return gl_LocalInvocationID.x; }
 uint threads() { return gl_WorkGroupSize.x; }
 
+// BODY for each i below N, a constant of the pipeline, written out 32 times. lavapipe ends the loops of a thread
+// once they went round 65535 times, all of them together, and nobody hears of it: loops over the elements of a
+// head within loops over rows are written with this.
+#define ONE(i, N, AT, BODY) { const uint i = AT; if ((N) % 32 == 0 || i < (N)) { BODY } }
+#define FOUR(i, N, AT, BODY) \
+  ONE(i, N, AT, BODY) ONE(i, N, AT + 1, BODY) ONE(i, N, AT + 2, BODY) ONE(i, N, AT + 3, BODY)
+#define SIXTEEN(i, N, AT, BODY)                                \
+  FOUR(i, N, AT, BODY) FOUR(i, N, AT + 4, BODY)                \
+  FOUR(i, N, AT + 8, BODY) FOUR(i, N, AT + 12, BODY)
+#define FOR_EACH(i, N, BODY)                                            \
+  for (uint i##_at = 0; i##_at < (N); i##_at += 32) {                   \
+    SIXTEEN(i, N, i##_at, BODY) SIXTEEN(i, N, i##_at + 16, BODY)        \
+  }
+
 uint byte_at(uint64_t a, uint i) { return uint(U8(a).v[i]); }
 int sbyte_at(uint64_t a, uint i) { return int(byte_at(a, i) << 24) >> 24; }
 float bf16_at(uint64_t a, uint i) { return uintBitsToFloat(uint(U16(a).v[i]) << 16); }

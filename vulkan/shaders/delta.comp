@@ -25,8 +25,8 @@ float raw(uint64_t tail, uint64_t x, uint conv_dim, int t, uint c) {
 float convolved(uint64_t tail, uint64_t x, uint conv_dim, int t, uint c) {
   F32 taps = F32(U64(p.parameters).v[0]);
   float sum = 0.0;
-  for (int i = 0; i < int(TAPS); ++i)
-    sum += taps.v[c * TAPS + i] * raw(tail, x, conv_dim, t + i - int(TAPS) + 1, c);
+  FOR_EACH(i, TAPS,
+           sum += taps.v[c * TAPS + i] * raw(tail, x, conv_dim, t + int(i) - int(TAPS) + 1, c);)
   return silu(sum);
 }
 // log(1 + e^x), to the last bits where e^x is small.
@@ -79,14 +79,11 @@ void main() {
       const float beta = sigmoid(F32(betas).v[t * p.n_v_heads + h]);
       if (mine) {
         float sk = 0.0;
-        for (uint i = 0; i < DIM; ++i) sk += state[i] * k[i];
+        FOR_EACH(i, DIM, sk += state[i] * k[i];)
         const float v = convolved(tail, x, conv_dim, int(t), 2 * key + h * DIM + j);
         const float d = beta * (v - decay * sk * fk) * fk;
         float o = 0.0;
-        for (uint i = 0; i < DIM; ++i) {
-          state[i] = decay * state[i] + d * k[i];
-          o += state[i] * q[i];
-        }
+        FOR_EACH(i, DIM, state[i] = decay * state[i] + d * k[i]; o += state[i] * q[i];)
         if (REPLAY == 0) F32(p.y + ((first + t) * p.n_v_heads + h) * DIM * 4).v[j] = o * fq;
       }
     }

@@ -9,6 +9,7 @@
 layout(constant_id = 1) const uint PASS = 0;
 layout(constant_id = 2) const uint K_CODEC = 1;
 layout(constant_id = 3) const uint ROTATED = 0;
+layout(constant_id = 4) const uint DIM = 128;
 layout(push_constant) uniform P {
   uint64_t k, queries, visible, weight, sum, most, pages, workspace, sinks;
   uint n_slots, query_rows, first_query, n_queries, n_heads, n_kv_heads, dim, k_row_bytes, block_stride,
@@ -20,8 +21,7 @@ shared float head[512];
 float product(uint g, uint slot) {
   const Stored k = stored(p.pages, slot_address(p.k, slot, p.block_stride, 0, p.k_row_bytes));
   float sum = 0.0;
-  for (uint d = 0; d < p.dim; ++d)
-    sum += head[d] * stored_at(p.pages, k, K_CODEC, p.n_kv_heads * p.dim, g * p.dim + d);
+  FOR_EACH(d, DIM, sum += head[d] * stored_at(p.pages, k, K_CODEC, p.n_kv_heads * DIM, g * DIM + d);)
   return sum * p.scale;
 }
 void take_query(uint i, uint h) {

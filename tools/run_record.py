@@ -10,7 +10,8 @@
 KIND is isa or gpu. A record has lines of fields with tabs between:
 
     run      id, date, machine, compiler
-    files    id, the sources of a program: names, and FOLDER/* for all sources of a folder
+    files    id, the sources of a program: names, and FOLDER/* for all sources of a folder; where that is
+             shorter ^ID and what differs from those of a line above, -NAME and +NAME
     row      on, suite, run, files, hash, passed, failed, skipped, seconds
     failed   on, suite, case, why
     skipped  on, suite, how many, why
@@ -75,6 +76,34 @@ def pack(files):
             mine -= everything
         packed += sorted(mine)
     return " ".join(packed)
+
+
+def differs(names, others):
+    """What a set of names has otherwise than another."""
+    return ["-" + n for n in sorted(others - names)] + ["+" + n for n in sorted(names - others)]
+
+
+def resolve(packed, known):
+    """The names that a line of files says; `known`: of the lines above."""
+    if not packed.startswith("^"):
+        return packed
+    like, *changes = packed[1:].split(" ")
+    names = set(known[like].split())
+    names -= {c[1:] for c in changes if c[0] == "-"}
+    names |= {c[1:] for c in changes if c[0] == "+"}
+    return " ".join(sorted(names))
+
+
+def file_lines(files):
+    """(id, names) of each list, short where one above is alike."""
+    above = {}
+    for name in sorted(files):
+        names = set(files[name].split())
+        text = " ".join(sorted(names))
+        for other, others in above.items():
+            text = min(text, " ".join(["^" + other] + differs(names, others)), key=len)
+        above[name] = names
+        yield name, text
 
 
 def unpack(packed):
@@ -167,7 +196,7 @@ class Record:
                 if kind == "run":
                     self.runs[fields[0]] = tuple(fields[1:])
                 elif kind == "files":
-                    self.files[fields[0]] = fields[1]
+                    self.files[fields[0]] = resolve(fields[1], self.files)
                 elif kind == "row":
                     self.rows[fields[0], fields[1]] = fields[2:5] + [int(n) for n in fields[5:]]
                 elif kind in ("failed", "skipped"):
@@ -197,8 +226,8 @@ class Record:
         runs, files = {self.rows[k][0] for k in keys}, {self.rows[k][1] for k in keys}
         for name in sorted(runs):
             yield ("run", name) + self.runs[name]
-        for name in sorted(files):
-            yield "files", name, self.files[name]
+        for name, text in file_lines({name: self.files[name] for name in files}):
+            yield "files", name, text
         for key in keys:
             yield ("row",) + key + tuple(map(str, self.rows[key]))
             for kind, *note in self.notes[key]:

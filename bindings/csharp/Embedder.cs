@@ -124,7 +124,8 @@ namespace LibSharpi
             sharpi_error error = Native.NewError();
             byte[] one = Encoding.UTF8.GetBytes(query + "\0");
             byte[] two = Encoding.UTF8.GetBytes(document + "\0");
-            byte[] task = instruction == null ? null : Native.Terminated(instruction, "instruction");
+            byte[] task = null;
+            if (instruction != null) task = Native.Terminated(instruction, "instruction");
             uint n = (uint)(one.Length + two.Length) + 64, first = 0;
             using (Use use = model.Handle.Use())
                 for (;;)

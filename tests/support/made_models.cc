@@ -128,7 +128,7 @@ constexpr Made kMade[] = {{"rand-phi3", phi3, 2},
                           {"rand-qwen3next", qwen3next, 1},
                           {"rand-granite-moe", made_granite_moe, 3},
                           {"rand-granite", made_granite, 1},
-                          {"rand-nemotron-moe", made_nemotron_moe, 2},
+                          {"rand-nemotron-moe", made_nemotron_moe, 1},
                           {"rand-nemotron", made_nemotron, 1}};
 
 }  // namespace

@@ -120,7 +120,13 @@ OLD(pow);
 extern int old___fxstat(int, int, struct stat*);
 __asm__(".symver old___fxstat, __fxstat@" OLDEST);
 
-/* glibc before 2.33 has fstat in an archive of its own, over this function. */
+extern int old___xstat(int, const char*, struct stat*);
+__asm__(".symver old___xstat, __xstat@" OLDEST);
+
+/* glibc before 2.33 has fstat and stat in an archive of its own, over these functions. */
+int stat(const char* path, struct stat* out) {
+  return old___xstat(STAT_VERSION, path, out);
+}
 int fstat(int file, struct stat* out) {
   return old___fxstat(STAT_VERSION, file, out);
 }

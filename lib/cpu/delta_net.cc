@@ -2,32 +2,21 @@
 #include "cpu/delta_net.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cmath>
 
 #include "cpu/delta_net_table.h"
+#include "cpu/recurrent_rows.h"
 
 namespace sharpi::cpu {
 namespace {
 
-// From this many rows on the chunked form is used.
-constexpr uint32_t kChunkedRows = 16;
-constexpr uint64_t kAlign = 64;
+using namespace recurrent;
 
 const Named<DeltaTable>& table_for(const KernelSet& kernels, uint32_t head_dim) {
   const KernelSet* set = &kernels;
   while (set->narrower != nullptr && head_dim % set->delta.table.width != 0) set = set->narrower;
   return set->delta;
-}
-
-bool takes_chunks(bool sequential, uint32_t n_rows) {
-  return !sequential && n_rows >= kChunkedRows;
-}
-
-constexpr uint64_t aligned_floats(uint64_t n) {
-  constexpr uint64_t kUnit = kAlign / sizeof(float);
-  return (n + kUnit - 1) / kUnit * kUnit;
 }
 
 /// Floats of one thread: the gates of a head, then the larger of the two phases' needs, then a
@@ -48,20 +37,6 @@ uint64_t spare_state_offset(const DeltaNetShape& s, uint32_t n_rows) {
 }
 uint64_t worker_floats(const DeltaNetShape& s, uint32_t n_rows) {
   return spare_state_offset(s, n_rows) + aligned_floats(uint64_t{s.head_dim} * s.head_dim);
-}
-
-/// Runs body(item, thread's memory) for n items over the pool.
-template <class Body>
-void spread(ThreadPool& pool, uint32_t n, float* memory, uint64_t stride, Body body) {
-  std::atomic<uint32_t> next{0};
-  pool.run(n < pool.size() ? n : pool.size(), [&](uint32_t i) {
-    float* mine = memory + i * stride;
-    for (uint32_t item = next.fetch_add(1); item < n; item = next.fetch_add(1)) body(item, mine);
-  });
-}
-
-uint32_t all_rows(const DeltaNetTask& t) {
-  return t.n_rows + (t.before == nullptr ? 0 : t.before->n_rows);
 }
 
 /// Heads of the convolution in order: query heads, key heads, value heads.
@@ -164,26 +139,11 @@ uint64_t delta_net_scratch_bytes(const DeltaNetShape& shape, uint32_t n_threads,
 bool goes_with(const DeltaNetTask& before, const DeltaNetTask& task, bool sequential,
                uint32_t n_threads, uint64_t scratch_bytes) {
   const uint32_t n = before.n_rows + task.n_rows;
-  return task.n_rows != 0 && !takes_chunks(sequential, before.n_rows) &&
-         !takes_chunks(sequential, task.n_rows) &&
+  return both_in_steps(before, task, sequential) &&
          scratch_bytes >= delta_net_scratch_bytes(task.shape, n_threads, n);
 }
 
 namespace {
-
-/// No rows: the state is copied unchanged.
-void copy_state(const DeltaNetTask& task) {
-  const DeltaNetShape& s = task.shape;
-  if (task.state_out != nullptr && task.state_out != task.state_in)
-    std::copy_n(task.state_in, s.state_floats(), task.state_out);
-  if (task.conv_out != nullptr && task.conv_out != task.conv_in)
-    std::copy_n(task.conv_in, s.conv_floats(), task.conv_out);
-}
-
-float* aligned_memory(std::byte* scratch) {
-  const auto address = reinterpret_cast<uintptr_t>(scratch);
-  return reinterpret_cast<float*>(scratch + (kAlign - address % kAlign) % kAlign);
-}
 
 /// each(n, body): body(head, a thread's own memory) for n heads, on as many threads as said.
 template <class Each>
@@ -208,14 +168,11 @@ void run_rows(const KernelSet& kernels, const DeltaNetTask& task, bool sequentia
 
 void delta_net(ThreadPool& pool, const KernelSet& kernels, const DeltaNetTask& task,
                bool sequential, std::byte* scratch, uint64_t scratch_bytes) {
-  const DeltaNetTask* before = task.before;
-  if (before != nullptr && !goes_with(*before, task, sequential, pool.size(), scratch_bytes)) {
-    DeltaNetTask rest = task;
-    rest.before = nullptr;
-    rest.state_in = before->state_out;
-    rest.conv_in = before->conv_out;
-    delta_net(pool, kernels, *before, sequential, scratch, scratch_bytes);
-    return delta_net(pool, kernels, rest, sequential, scratch, scratch_bytes);
+  if (task.before != nullptr &&
+      !goes_with(*task.before, task, sequential, pool.size(), scratch_bytes)) {
+    return run_in_turn(task, [&](const DeltaNetTask& one) {
+      delta_net(pool, kernels, one, sequential, scratch, scratch_bytes);
+    });
   }
   const uint64_t stride = worker_floats(task.shape, all_rows(task));
   run_rows(

@@ -2,19 +2,18 @@
 #include "cpu/mamba2.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cassert>
 #include <cmath>
 
 #include "cpu/mamba2_table.h"
 #include "cpu/ops.h"
+#include "cpu/recurrent_rows.h"
 
 namespace sharpi::cpu {
 namespace {
 
-// From this many rows on the chunked form is used.
-constexpr uint32_t kChunkedRows = 16;
-constexpr uint64_t kAlign = 64;
+using namespace recurrent;
+
 /// Channels of a convolution's job, and rows whose steps are one.
 constexpr uint32_t kConvChannels = 64, kStepRows = 16;
 /// Heads that share the products of their group in chunks, at most.
@@ -29,15 +28,6 @@ const Named<Mamba2Table>& table_for(const KernelSet& kernels, const Mamba2Shape&
   return set->mamba2;
 }
 
-bool takes_chunks(bool sequential, uint32_t n_rows) {
-  return !sequential && n_rows >= kChunkedRows;
-}
-
-constexpr uint64_t aligned_floats(uint64_t n) {
-  constexpr uint64_t kUnit = kAlign / sizeof(float);
-  return (n + kUnit - 1) / kUnit * kUnit;
-}
-
 /// Floats of one thread: the largest of what its jobs need, then a state that nobody keeps. Rows in
 /// front and those of the call each have decays and steps, which are rounded up.
 uint64_t work_floats(const Mamba2Shape& s, uint32_t n_rows) {
@@ -48,20 +38,6 @@ uint64_t work_floats(const Mamba2Shape& s, uint32_t n_rows) {
 }
 uint64_t worker_floats(const Mamba2Shape& s, uint32_t n_rows) {
   return work_floats(s, n_rows) + aligned_floats(s.head_state_floats());
-}
-
-/// Runs body(item, thread's memory) for n items over the pool.
-template <class Body>
-void spread(ThreadPool& pool, uint32_t n, float* memory, uint64_t stride, Body body) {
-  std::atomic<uint32_t> next{0};
-  pool.run(n < pool.size() ? n : pool.size(), [&](uint32_t i) {
-    float* mine = memory + i * stride;
-    for (uint32_t item = next.fetch_add(1); item < n; item = next.fetch_add(1)) body(item, mine);
-  });
-}
-
-uint32_t all_rows(const Mamba2Task& t) {
-  return t.n_rows + (t.before == nullptr ? 0 : t.before->n_rows);
 }
 
 uint32_t conv_jobs(const Mamba2Shape& s) {
@@ -175,20 +151,6 @@ void run_gate(const KernelSet& kernels, const Mamba2Task& t, uint32_t job) {
   rms_norm(kernels, t.out + at, t.norm + group * n, t.eps, n, t.out + at);
 }
 
-/// No rows: the state is copied unchanged.
-void copy_state(const Mamba2Task& task) {
-  const Mamba2Shape& s = task.shape;
-  if (task.state_out != nullptr && task.state_out != task.state_in)
-    std::copy_n(task.state_in, s.state_floats(), task.state_out);
-  if (task.conv_out != nullptr && task.conv_out != task.conv_in)
-    std::copy_n(task.conv_in, s.conv_floats(), task.conv_out);
-}
-
-float* aligned_memory(std::byte* scratch) {
-  const auto address = reinterpret_cast<uintptr_t>(scratch);
-  return reinterpret_cast<float*>(scratch + (kAlign - address % kAlign) % kAlign);
-}
-
 /// each(n, body): body(item, a thread's own memory) for n items, on as many threads as said.
 template <class Each>
 void run_rows(const KernelSet& kernels, const Mamba2Task& task, bool sequential, uint32_t n_threads,
@@ -235,21 +197,17 @@ uint64_t mamba2_scratch_bytes(const Mamba2Shape& shape, uint32_t n_threads, uint
 bool goes_with(const Mamba2Task& before, const Mamba2Task& task, bool sequential,
                uint32_t n_threads, uint64_t scratch_bytes) {
   const uint32_t n = before.n_rows + task.n_rows;
-  return task.n_rows != 0 && !takes_chunks(sequential, before.n_rows) &&
-         !takes_chunks(sequential, task.n_rows) &&
+  return both_in_steps(before, task, sequential) &&
          scratch_bytes >= mamba2_scratch_bytes(task.shape, n_threads, n);
 }
 
 void mamba2(ThreadPool& pool, const KernelSet& kernels, const Mamba2Task& task, bool sequential,
             std::byte* scratch, uint64_t scratch_bytes) {
-  const Mamba2Task* before = task.before;
-  if (before != nullptr && !goes_with(*before, task, sequential, pool.size(), scratch_bytes)) {
-    Mamba2Task rest = task;
-    rest.before = nullptr;
-    rest.state_in = before->state_out;
-    rest.conv_in = before->conv_out;
-    mamba2(pool, kernels, *before, sequential, scratch, scratch_bytes);
-    return mamba2(pool, kernels, rest, sequential, scratch, scratch_bytes);
+  if (task.before != nullptr &&
+      !goes_with(*task.before, task, sequential, pool.size(), scratch_bytes)) {
+    return run_in_turn(task, [&](const Mamba2Task& one) {
+      mamba2(pool, kernels, one, sequential, scratch, scratch_bytes);
+    });
   }
   const uint64_t stride = worker_floats(task.shape, all_rows(task));
   run_rows(

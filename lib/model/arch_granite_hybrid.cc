@@ -116,11 +116,7 @@ Result<std::vector<GgufPart>> parts_of_granite_hybrid(SpecBuilder& b) {
   ModelSpec spec;
   Keys keys;
   SHARPI_TRY(read_keys(b, spec, &keys));
-  std::vector<GgufPart> parts;
-  for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) {
-    if (keys.is_recurrent(i)) SHARPI_TRY(take_mamba2_apart(b, keys.trunk, keys.mamba, i, &parts));
-  }
-  return parts;
+  return mamba2_parts(b, keys);
 }
 
 }  // namespace sharpi

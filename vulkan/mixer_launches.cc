@@ -152,6 +152,12 @@ struct DeltaParameters {
   device::BatchSequence sequence;  // of a replay
 };
 
+/// Rows of a sequence that one dispatch of the recurrence takes: no thread's loops go round too
+/// often (shaders/common.glsl), and no driver takes a long chunk for a kernel that hangs. Kept rows
+/// of a draft, which leave the state as it was, are never that many.
+constexpr uint32_t kDeltaRows = 256;
+static_assert(kMaxDraft < kDeltaRows);
+
 }  // namespace
 
 Status DeltaRun::run(const Queue& queue, bool replay) const {
@@ -166,7 +172,9 @@ Status DeltaRun::run(const Queue& queue, bool replay) const {
     parameters.sequence = *own;
     where = at + offsetof(DeltaParameters, sequence);
   }
-  SHARPI_TRY(queue.dispatch(recurrence(where, at, replay), &parameters, sizeof parameters));
+  for (uint32_t from = 0; from == 0 || (!replay && from < n_rows); from += kDeltaRows) {
+    SHARPI_TRY(queue.dispatch(recurrence(where, at, replay, from), &parameters, sizeof parameters));
+  }
   return queue.dispatch(tail(where, replay), &parameters, sizeof parameters);
 }
 
@@ -177,7 +185,7 @@ uint64_t DeltaRun::plane(DeltaNetSpec::Input input) const {
   return m.draft_layout.layers[index].planes[input] / m.draft_layout.n_rows;
 }
 
-Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) const {
+Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay, uint32_t from) const {
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
   const StateLayout::Layer& at = *m.state_layout.find(layer);
   Kernel k{Shader::delta,
@@ -202,7 +210,9 @@ Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay) co
       .u(plane(DeltaNetSpec::kAlpha))
       .u(plane(DeltaNetSpec::kBeta))
       .f(m.spec().rms_eps)
-      .u(d.grouped ? 1u : 0u);
+      .u(d.grouped ? 1u : 0u)
+      .u(from)
+      .u(kDeltaRows);
   return k;
 }
 
@@ -232,6 +242,7 @@ Status PassLaunches::delta() const {
   DeltaRun r(device_, m_, l_.layer);
   r.sequences = p_.batch.table.sequences;
   r.n_sequences = p_.batch.n_sequences;
+  r.n_rows = n();
   r.qkv = buf(Buf::kQkv);
   r.z = buf(Buf::kZ);
   r.alpha = buf(Buf::kAlpha);

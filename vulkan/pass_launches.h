@@ -97,7 +97,7 @@ class PassLaunches {
   const Queue& queue_;
 };
 
-/// The two dispatches of a delta net's layer, of rows or (`replay`) of those that are pending.
+/// The dispatches of a delta net's layer, of rows or (`replay`) of those that are pending.
 class DeltaRun {
  public:
   DeltaRun(const Device& of, const LoadedModel& model, uint32_t of_layer)
@@ -107,6 +107,7 @@ class DeltaRun {
   uint32_t layer = 0;
   const device::BatchSequence* sequences = nullptr;  // on the device
   uint32_t n_sequences = 0;
+  uint32_t n_rows = 0;  // of all sequences
   const float *qkv = nullptr, *z = nullptr, *alpha = nullptr, *beta = nullptr;
   float* y = nullptr;
   /// The sequence of a replay outside of passes; null: `sequences` are the device's.
@@ -115,7 +116,7 @@ class DeltaRun {
 
  private:
   uint64_t plane(DeltaNetSpec::Input input) const;
-  Kernel recurrence(uint64_t where, uint64_t parameters, bool replay) const;
+  Kernel recurrence(uint64_t where, uint64_t parameters, bool replay, uint32_t from) const;
   Kernel tail(uint64_t where, bool replay) const;
 };
 

@@ -2,6 +2,8 @@
 // Vulkan devices: how they are listed and chosen, what they refuse, and that bytes arrive wherever
 // they lie: in blocks, across the pages of a range, and in a fork's own pages.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "device/memory.h"
 #include "support/golden.h"
@@ -119,6 +121,55 @@ TEST_F(VulkanDevices, PinnedMemoryIsCopiedInTheQueuesOrder) {
   for (uint32_t i = 0; i < 8192; ++i) {
     const bool cleared = i < 64 || (i >= 4096 && i < 4160);
     ASSERT_EQ(host[8192 + i], cleared ? std::byte{0} : std::byte{1}) << i;
+  }
+}
+
+/// As many as a call may ask for, of a vocabulary as large as Gemma's: a software device ends loops
+/// early that go round too often. Some are equal, some are no numbers, some are not allowed, and
+/// all that count come to one thread.
+TEST_F(VulkanDevices, FindTheBestOfALargeVocabulary) {
+  const uint32_t n_vocab = 262144, k = device_->kernels().most_best(n_vocab), n_words = 8000;
+  std::vector<float> logits(n_vocab);
+  for (uint32_t i = 0; i < n_vocab; ++i)
+    logits[i] = static_cast<float>(i * 2654435761u >> 20) - (i % 512 == 5 ? 0.0f : 5000.0f);
+  logits[512 * 7 + 5] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<uint32_t> allowed(n_words, 0xFFFFFFFFu);
+  for (uint32_t i = 0; i < n_words; i += 3) allowed[i] = 0xFFFF0000u;
+  const auto is_allowed = [&](uint32_t id) {
+    return id / 32 < n_words && (allowed[id / 32] >> id % 32 & 1) != 0;
+  };
+  std::vector<int32_t> want;
+  for (uint32_t i = 0; i < n_vocab; ++i)
+    if (is_allowed(i) && !std::isnan(logits[i])) want.push_back(static_cast<int32_t>(i));
+  std::stable_sort(want.begin(), want.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
+  const uint64_t words_at = n_vocab * 4, values_at = words_at + n_words * 4,
+                 ids_at = values_at + k * 4;
+  auto made = DeviceBuffer::allocate(*device_, ids_at + k * 4 + 256, "a test");
+  ASSERT_TRUE(made.is_ok()) << made.status().text();
+  std::byte* at = made.value().data();
+  ASSERT_TRUE(queue_->copy(at, logits.data(), n_vocab * 4, Way::kToDevice, "a test").is_ok());
+  ASSERT_TRUE(
+      queue_->copy(at + words_at, allowed.data(), n_words * 4, Way::kToDevice, "a test").is_ok());
+  device::BestParams p;
+  p.logits = reinterpret_cast<const float*>(at);
+  p.n_rows = 1;
+  p.n_vocab = n_vocab;
+  p.k = k;
+  p.allowed.words = reinterpret_cast<const uint32_t*>(at + words_at);
+  p.allowed.n_words = n_words;
+  p.values = reinterpret_cast<float*>(at + values_at);
+  p.ids = reinterpret_cast<int32_t*>(at + ids_at);
+  ASSERT_TRUE(device_->kernels().find_best(p, *queue_).is_ok());
+  std::vector<int32_t> ids(k);
+  std::vector<float> values(k);
+  ASSERT_TRUE(queue_->copy(ids.data(), at + ids_at, k * 4, Way::kToHost, "a test").is_ok());
+  ASSERT_TRUE(queue_->copy(values.data(), at + values_at, k * 4, Way::kToHost, "a test").is_ok());
+  ASSERT_TRUE(queue_->wait().is_ok());
+  for (uint32_t i = 0; i < k; ++i) {
+    ASSERT_EQ(ids[i], want[i]) << "number " << i;
+    ASSERT_EQ(values[i], logits[static_cast<size_t>(want[i])]) << "number " << i;
   }
 }
 

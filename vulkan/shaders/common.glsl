@@ -43,6 +43,18 @@ float half_of(uint bits) { return unpackHalf2x16(bits).x; }
 // Two bytes at any address.
 float half_bytes(uint64_t a, uint i) { return half_of(byte_at(a, i) | byte_at(a, i + 1) << 8); }
 
+// BODY for each i from AT to AT + 7.
+#define EIGHT(i, AT, BODY)                                                           \
+  { const uint i = AT; BODY } { const uint i = AT + 1; BODY }                        \
+  { const uint i = AT + 2; BODY } { const uint i = AT + 3; BODY }                    \
+  { const uint i = AT + 4; BODY } { const uint i = AT + 5; BODY }                    \
+  { const uint i = AT + 6; BODY } { const uint i = AT + 7; BODY }
+// BODY for each i below the number of subgroups.
+#define FOR_SUBGROUPS(i, BODY)                                                       \
+  for (uint i##_at = 0; i##_at < gl_NumSubgroups; i##_at += 8) {                     \
+    EIGHT(i, i##_at, if (i < gl_NumSubgroups) { BODY })                              \
+  }
+
 // Up to 64 subgroups; results are the same in every thread. Between two calls there is a barrier.
 shared float reduced[64];
 float sum_all(float x) {
@@ -52,7 +64,7 @@ float sum_all(float x) {
   if (subgroupElect()) reduced[gl_SubgroupID] = x;
   barrier();
   float all = 0.0;
-  for (uint i = 0; i < gl_NumSubgroups; ++i) all += reduced[i];
+  FOR_SUBGROUPS(i, all += reduced[i];)
   return all;
 }
 float max_all(float x) {
@@ -62,7 +74,7 @@ float max_all(float x) {
   if (subgroupElect()) reduced[gl_SubgroupID] = x;
   barrier();
   float all = reduced[0];
-  for (uint i = 1; i < gl_NumSubgroups; ++i) all = max(all, reduced[i]);
+  FOR_SUBGROUPS(i, all = max(all, reduced[i]);)
   return all;
 }
 

@@ -6,6 +6,7 @@
 // Gated delta net (arXiv 2412.06464): convolution, recurrence and output gate of a value head, row
 // by row. A workgroup has a value head of a sequence, a thread every n-th value channel, whose row
 // of the state it keeps. REPLAY: rows of an earlier pass, to the working state, without outputs.
+// A dispatch has up to n_rows rows from row `from` of each sequence on; a later one goes on from state_out.
 layout(constant_id = 1) const uint REPLAY = 0;
 layout(constant_id = 2) const uint DIM = 128;
 layout(constant_id = 3) const uint TAPS = 4;
@@ -15,6 +16,7 @@ layout(push_constant) uniform P {
       plane_beta;
   float eps;
   uint grouped;  // value heads of one key head follow each other; else key heads recur
+  uint from, n_rows;
 } p;
 // Addresses of the layer's convolution, dt bias, a and norm weights, [4].
 shared float q[DIM], k[DIM], head[DIM];
@@ -40,8 +42,8 @@ void main() {
   if (s >= p.n_sequences) return;
   const Sequence seq = Sequences(p.sequences).v[s];
   if (seq.state_in == 0) return;
-  const uint n_rows = REPLAY != 0 ? seq.n_pending : seq.n_rows;
-  if (n_rows == 0) return;
+  const uint end = min(REPLAY != 0 ? seq.n_pending : seq.n_rows, p.from + p.n_rows);
+  if (p.from >= end) return;
   const uint key = p.n_k_heads * DIM, conv_dim = 2 * key + p.n_v_heads * DIM;
   const bool drafted = REPLAY == 0 && (seq.flags & kDrafted) != 0,
              replayed = REPLAY == 0 && seq.n_pending != 0;
@@ -61,9 +63,9 @@ void main() {
     const uint j = base + me();
     const bool mine = j < DIM;
     float state[DIM];
-    F32 from = F32(in_state + state_at + uint64_t(j) * DIM * 4);
+    F32 from = F32((p.from == 0 ? in_state : seq.state_out) + state_at + uint64_t(j) * DIM * 4);
     if (mine) for (uint i = 0; i < DIM; ++i) state[i] = from.v[i];
-    for (uint t = 0; t < n_rows; ++t) {
+    for (uint t = p.from; t < end; ++t) {
       float qq = 0.0, kk = 0.0;
       barrier();
       for (uint i = me(); i < DIM; i += threads()) {
@@ -96,7 +98,7 @@ void main() {
   memoryBarrierBuffer();
   barrier();
   F32 weight = F32(U64(p.parameters).v[3]);
-  for (uint t = 0; t < n_rows; ++t) {
+  for (uint t = p.from; t < end; ++t) {
     const uint64_t at = ((first + t) * p.n_v_heads + h) * DIM * 4;
     F32 y = F32(p.y + at), z = F32(p.z + at);
     float sum = 0.0;

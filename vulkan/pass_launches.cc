@@ -5,6 +5,14 @@ namespace sharpi::vulkan {
 
 using device::Epilogue;
 
+namespace {
+
+/// Rows, and outputs, of a tile (shaders/product_tile.comp), and rows from which tiles are taken: a
+/// tile that is filled to a quarter costs what its rows cost one by one.
+constexpr uint32_t kTile = 64, kTiledRows = 17;
+
+}  // namespace
+
 Status PassLaunches::make() const {
   switch (l_.kind) {
     case LaunchKind::kEmbed:
@@ -122,7 +130,9 @@ Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
     x = buf(Buf::kKernel);
   }
   const bool gates = device::is_gated(p.epilogue);
-  const uint32_t tile = rows == 1 ? 1 : profile().product_rows;
+  // In tiles sums have another order than a single row's.
+  const bool in_tiles = rows >= kTiledRows && !m_.plan->model.deterministic;
+  const uint32_t few = rows == 1 ? 1 : profile().product_rows;
   for (uint32_t t = 0; t < (gates ? 1 : p.n_tasks); ++t) {
     const TensorRef &w = *p.tasks[t].w, &up = *p.tasks[gates ? 1 : t].w;
     const Args args = Args()
@@ -137,10 +147,18 @@ Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
                           .u(rows)
                           .u(w.row_bytes())
                           .u(up.row_bytes());
-    SHARPI_TRY(run(Shader::product,
-                   {static_cast<uint32_t>(w.tensor->type), static_cast<uint32_t>(up.tensor->type),
-                    static_cast<uint32_t>(p.epilogue), tile},
-                   args, w.n_out, (rows + tile - 1) / tile));
+    std::vector<uint32_t> constants = {static_cast<uint32_t>(w.tensor->type),
+                                       static_cast<uint32_t>(up.tensor->type),
+                                       static_cast<uint32_t>(p.epilogue)};
+    if (in_tiles) {
+      const uint32_t outputs = gates ? kTile / 2 : kTile;
+      SHARPI_TRY(
+          queue_.dispatch({Shader::product_tile, constants, args, (w.n_out + outputs - 1) / outputs,
+                           (rows + kTile - 1) / kTile, kTile}));
+      continue;
+    }
+    constants.push_back(few);
+    SHARPI_TRY(run(Shader::product, constants, args, w.n_out, (rows + few - 1) / few));
   }
   return Status::ok();
 }

@@ -99,6 +99,28 @@ void no_slots(sharpi_plan_params* p, sharpi_session_params*) {
   p->n_gpu_experts = p->n_expert_slots = 0;
 }
 
+/// Rows of a chunk have the bits of steps, and those of other chunks.
+TEST_P(VulkanWays, DeterministicRowsDoNotDependOnChunks) {
+  const auto model =
+      open(n_layers(), [](sharpi_plan_params* p, sharpi_session_params*) { p->deterministic = 1; });
+  ASSERT_TRUE(model);
+  std::vector<Logits> got;
+  for (const std::ptrdiff_t first : {0, 30, 59}) {
+    const auto s = session(model);
+    const std::vector<int32_t> tokens = file_->tokens(60);
+    const auto at = tokens.begin() + first;
+    if (first != 0) prefill(s.get(), {tokens.begin(), at});
+    if (first == 59) {
+      decode(s.get(), *at);
+    } else {
+      prefill(s.get(), {at, tokens.end()});
+    }
+    got.push_back(logits_of(*s, *engine_.spec));
+  }
+  EXPECT_EQ(got[1], got[0]);
+  EXPECT_EQ(got[2], got[0]);
+}
+
 /// Experts on the host, asked for in recorded steps; and those that come into slots by and by.
 TEST_P(VulkanWays, ExpertsOfTheHostAndInSlotsAreNearTheCpu) {
   if (!is_moe()) GTEST_SKIP() << "no experts";
@@ -289,15 +311,20 @@ TEST(VulkanWeights, EveryFormatIsNearTheCpu) {
       auto model = Model::load(engine.value().context, plan.value(), nullptr);
       ASSERT_TRUE(model.is_ok()) << model.status().text();
       const auto s = make_session(model.value(), plan.value()->session);
-      prefill(s.get(), file.tokens(9));
-      got.push_back(logits_of(*s, *engine.value().spec));
+      // Few rows, then more than a tile of them.
+      for (const int32_t n : {9, 90}) {
+        prefill(s.get(), file.tokens(n));
+        got.push_back(logits_of(*s, *engine.value().spec));
+      }
     }
-    const double d = distance(got[0], got[1]);
-    double most = 0;
-    for (const float x : got[0]) most = std::max(most, std::fabs(double{x}));
-    EXPECT_GT(most, 0.01);  // else nothing was multiplied
-    EXPECT_TRUE(std::isfinite(d));
-    EXPECT_LE(d, kNear * std::max(1.0, most));
+    for (const size_t i : {0u, 1u}) {
+      const double d = distance(got[i], got[i + 2]);
+      double most = 0;
+      for (const float x : got[i]) most = std::max(most, std::fabs(double{x}));
+      EXPECT_GT(most, 0.01);  // else nothing was multiplied
+      EXPECT_TRUE(std::isfinite(d));
+      EXPECT_LE(d, kNear * std::max(1.0, most));
+    }
   }
 }
 

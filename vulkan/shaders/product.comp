@@ -7,12 +7,8 @@
 // ROWS rows, a thread every n-th run of 32 elements.
 layout(constant_id = 1) const int TYPE = 0;
 layout(constant_id = 2) const int TYPE_UP = 0;
-layout(constant_id = 3) const int EPILOGUE = 0;
 layout(constant_id = 4) const int ROWS = 1;
-layout(push_constant) uniform P {
-  uint64_t w, up, x, y, scales, bias;
-  uint n_in, n_out, n_rows, row_bytes, up_row_bytes;
-} p;
+#include "product.glsl"
 float sums[ROWS], ups[ROWS], w[32];
 // The run's part of each row's product. Rows are read four elements at a time where all begin at
 // multiples of four.
@@ -40,25 +36,17 @@ void add_run(uint first, uint run, bool to_up) {
 void main() {
   const uint j = item(), first = gl_WorkGroupID.z * ROWS;
   if (j >= p.n_out) return;
-  const bool gates = EPILOGUE >= 2;
   for (int r = 0; r < ROWS; ++r) sums[r] = ups[r] = 0.0;
   for (uint run = me(); run < (p.n_in + 31) / 32; run += threads()) {
     read_weights(TYPE, p.w + uint64_t(j) * p.row_bytes, run, p.n_in, w);
     add_run(first, run, false);
-    if (!gates) continue;
+    if (!kGates) continue;
     read_weights(TYPE_UP, p.up + uint64_t(j) * p.up_row_bytes, run, p.n_in, w);
     add_run(first, run, true);
   }
   for (int r = 0; r < ROWS; ++r) {
-    float got = sum_all(sums[r]), up = gates ? sum_all(ups[r]) : 0.0;
+    const float got = sum_all(sums[r]), up = kGates ? sum_all(ups[r]) : 0.0;
     if (me() != 0 || first + r >= p.n_rows) continue;
-    F32 y = F32(p.y + (uint64_t(first + r) * p.n_out + j) * 4);
-    const float scale = p.scales == 0 ? 1.0 : F32(p.scales).v[first + r];
-    if (p.bias != 0) got += F32(p.bias).v[j];
-    if (EPILOGUE == 0) y.v[0] = scale * got;
-    if (EPILOGUE == 1) y.v[0] += scale * got;
-    if (EPILOGUE == 2) y.v[0] = silu(got) * up;
-    if (EPILOGUE == 3) y.v[0] = gelu(got) * up;
-    if (EPILOGUE == 4) y.v[0] = clamped(got, up);
+    put(first + r, j, got, up);
   }
 }

@@ -24,48 +24,31 @@
 #include <string>
 #include <vector>
 
+#include "env_count.h"
 #include "gguf/gguf_file.h"
 #include "handles.h"
 #include "median.h"
 #include "model/model_spec.h"
+#include "must.h"
 #include "sharpi.h"
 
 namespace {
 
-using sharpi::bench::median;
-
 using sharpi::bench::ContextPtr;
+using sharpi::bench::die;
+using sharpi::bench::env_count;
+using sharpi::bench::median;
 using sharpi::bench::ModelPtr;
+using sharpi::bench::must;
 using sharpi::bench::PlanPtr;
 using sharpi::bench::SessionPtr;
-
-void must(sharpi_status status, const sharpi_error& err, const char* what) {
-  if (status == SHARPI_OK) return;
-  std::fprintf(stderr, "compact_bench: %s: %s: %s\n", what, sharpi_status_name(status), err.text);
-  std::exit(1);
-}
-
-uint32_t env_count(const char* name, uint32_t fallback) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return fallback;
-  char* end = nullptr;
-  const unsigned long value = std::strtoul(text, &end, 10);
-  if (*end != '\0' || value > 1u << 24) {
-    std::fprintf(stderr, "compact_bench: %s: a count is expected\n", name);
-    std::exit(1);
-  }
-  return static_cast<uint32_t>(value);
-}
 
 /// A model and one session that has read the prompt.
 class Reader {
  public:
   Reader() {
     const char* path = std::getenv("SHARPI_BENCH_MODEL");
-    if (path == nullptr) {
-      std::fprintf(stderr, "compact_bench: SHARPI_BENCH_MODEL names no GGUF file\n");
-      std::exit(1);
-    }
+    if (path == nullptr) die("SHARPI_BENCH_MODEL names no GGUF file");
     open(path);
     read();
   }

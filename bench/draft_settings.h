@@ -11,17 +11,10 @@
 #include <vector>
 
 #include "kv_names.h"
+#include "must.h"
 #include "sharpi.h"
 
 namespace sharpi::bench {
-
-[[noreturn]] inline void die(const std::string& what) {
-  std::fprintf(stderr, "draft_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-inline void must(sharpi_status status, const sharpi_error& e, const char* what) {
-  if (status != SHARPI_OK) die(std::string(what) + ": " + e.text);
-}
 
 inline std::vector<double> numbers(const std::string& text) {
   std::vector<double> out;

@@ -30,40 +30,26 @@
 #include <string>
 #include <vector>
 
+#include "env_count.h"
 #include "kv_names.h"
 #include "median.h"
+#include "must.h"
 #include "read_stream.h"
 #include "sharpi.h"
 #include "work_counter.h"
 
 namespace {
 
+using sharpi::bench::die;
+using sharpi::bench::env_count;
 using sharpi::bench::median;
+using sharpi::bench::must;
 using sharpi::bench::Work;
 
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "model_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-
-void must(sharpi_status status, const sharpi_error& err, const char* what) {
-  if (status != SHARPI_OK)
-    die(std::string(what) + ": " + sharpi_status_name(status) + ": " + err.text);
-}
-
-uint32_t env_count(const char* name, uint32_t fallback) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return fallback;
-  char* end = nullptr;
-  const unsigned long value = std::strtoul(text, &end, 10);
-  if (*end != '\0' || value > 1u << 24) die(std::string(name) + ": a count is expected");
-  return static_cast<uint32_t>(value);
 }
 
 /// A pin of the plan; -1 where the variable is not set.

@@ -16,22 +16,13 @@
 #include <vector>
 
 #include "handles.h"
+#include "must.h"
 #include "read_stream.h"
 #include "sharpi.h"
 #include "work_counter.h"
 
 namespace sharpi::bench {
 namespace {
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "scaling_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-
-void must(sharpi_status status, const sharpi_error& e, const char* what) {
-  if (status != SHARPI_OK)
-    die(std::string(what) + ": " + sharpi_status_name(status) + ": " + e.text);
-}
 
 struct Settings {
   std::string model, name, kv = "auto";

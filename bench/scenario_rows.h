@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "must.h"
 #include "sharpi.h"
 
 namespace sharpi::bench {
@@ -22,16 +23,6 @@ inline void check(bool holds, const std::string& what) {
   if (holds) return;
   ++n_failed;
   std::printf("  FAILED: %s\n", what.c_str());
-}
-
-[[noreturn]] inline void die(const std::string& what) {
-  std::fprintf(stderr, "scenario_bench: %s\n", what.c_str());
-  std::exit(2);
-}
-
-inline void must(sharpi_status status, const sharpi_error& err, const char* what) {
-  if (status != SHARPI_OK)
-    die(std::string(what) + ": " + sharpi_status_name(status) + ": " + err.text);
 }
 
 using Rows = std::vector<sharpi_memory_row>;

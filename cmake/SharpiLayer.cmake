@@ -34,11 +34,11 @@ function(sharpi_layer name)
     target_compile_definitions(sharpi_${name} PRIVATE SHARPI_BUILD)
   endif()
   target_link_libraries(sharpi_${name} PRIVATE sharpi_compile ${L_LIBS})
-  # These have no loops over weights, rows or vocabularies: a level more would only make builds longer. What
-  # runs once for a model, a session or a request, and never for each token, is compiled for size.
-  if(name MATCHES "^(gguf|text_cold|model|plan|tier|api)$")
+  # These have no loops over weights, rows or vocabularies (sources that have are named by their layer): a level
+  # more would only make the library larger and builds longer.
+  if(name MATCHES "^(gguf|text_cold|model|plan|tier|engine|device|api)$")
     target_compile_options(sharpi_${name} PRIVATE $<$<CONFIG:Release>:-Os>)
-  elseif(name MATCHES "^(text|device)$")
+  elseif(name STREQUAL "text")
     target_compile_options(sharpi_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
   endif()
   if(NOT L_APART)

@@ -10,7 +10,8 @@
 #   --build FOLDER      build folder (default: build-arm)
 #   --limit SECONDS     suites run no longer than this in all (default: 3600); call again to go on
 #   --share SECONDS     of a suite that takes longer one part, which --turn chooses (default: 150; 0: all of it)
-#   --whole REGEX       suites that are run whole all the same (default: the fixtures' goldens)
+#   --whole REGEX       suites that are run whole all the same, once for each set of kernels (default: the fixtures'
+#                       goldens)
 #   --processors LIST   of cortex-a72,neoverse-n1,max,a64fx (default: all)
 #   --suite REGEX       only suites whose name matches (default: those that SUITES names)
 #   --turn TEXT         which suites come first depends on this text, and which part of a long one runs
@@ -24,7 +25,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Suites that say most about a port in the time that qemu takes: base, files, formats and kernels, the
 # fixtures' goldens, and that a row's bits do not depend on how it was computed.
 readonly SUITES='^(isa|base|os|gguf|golden|kv|ops|q4_rows|matmul|attention|delta_net|expert_host|parity|invariance|split|save|fork)_test$'
-# The fixtures' goldens run whole on every processor.
+# The fixtures' goldens run whole.
 whole='^(golden|parity)_test$'
 # Four processors: NEON alone, dot products, products of matrices, and SVE without dot products.
 readonly PROCESSORS=cortex-a72,neoverse-n1,max,a64fx
@@ -110,7 +111,7 @@ with_pages() {  # bytes
 check "pages of 16 KiB" with_pages 16384
 check "pages of 64 KiB" with_pages 65536
 
-SECONDS=0 cut=0
+SECONDS=0 cut=0 sets_before=' '
 read -r -a played_processors <<< "${processors//,/ }"
 for ((i = 0; i < ${#played_processors[@]}; ++i)); do
   cpu=${played_processors[i]}
@@ -129,6 +130,10 @@ for ((i = 0; i < ${#played_processors[@]}; ++i)); do
     max) except='*/neon:*/neon_*' ;;
     *) except='*/i8mm:*/i8mm_*' ;;
   esac
+  # A processor with an earlier one's kernels computes a part of what they were asked.
+  whole_here=$whole
+  [[ $sets_before != *" $set "* ]] || whole_here='^$'
+  sets_before+="$set "
   if ((i)); then
     except+=':*/scalar:*/scalar_*'
   else
@@ -137,7 +142,7 @@ for ((i = 0; i < ${#played_processors[@]}; ++i)); do
   echo "--- $cpu"
   tools/isa_check.sh --build "$build/build" --results "$build/results-$cpu" --suite "$suite" --jobs "$jobs" \
     --run "qemu-aarch64-static -cpu $played -L /usr/aarch64-linux-gnu" --machine "qemu $played" \
-    --sets "$set" --except "$except" --share "$share" --whole "$whole" --limit "$left" --job-limit 3600 "${options[@]}" || got=$?
+    --sets "$set" --except "$except" --share "$share" --whole "$whole_here" --limit "$left" --job-limit 3600 "${options[@]}" || got=$?
   case $got in
     0) ;;
     3) cut=1 ;;

@@ -92,6 +92,9 @@ touch "$results/suites.tsv"
 while IFS=$'\t' read -r name _; do
   rm -f "$results"/*/"$name".*
 done < <(comm -13 <(sort "$suites") <(sort "$results/suites.tsv"))
+# So is what programs did that were asked for other cases.
+[[ ! -f $results/except.txt || $(< "$results/except.txt") == "$except" ]] || rm -rf "${results:?}"/*/
+echo "$except" > "$results/except.txt"
 ((again)) && rm -rf "${results:?}"/*/
 cp "$suites" "$results/suites.tsv"
 ((pieces)) || pieces=$((jobs >= 16 ? 4 : 1))

@@ -118,11 +118,11 @@ Status PassLaunches::attend() const {
                         .u(a.q.n_out)
                         .f(a.scale);
   const uint32_t rows = n() == 1 ? 1 : profile().attention_tile(kv.head_dim);
-  return run(
-      Shader::attention,
-      {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
-       kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u, rows, kv.head_dim},
-      args, uint64_t{(n() + rows - 1) / rows} * a.n_heads);
+  return run(Shader::attention,
+             {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
+              kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u, rows,
+              kv.head_dim, profile().attention_keys},
+             args, uint64_t{(n() + rows - 1) / rows} * a.n_heads);
 }
 
 Status PassLaunches::keep_ring() const {

@@ -6,14 +6,15 @@
 namespace sharpi::vulkan {
 namespace {
 
-/// Elements of a head at most (support.cc), and threads of attention (shaders/attention.comp).
-constexpr uint32_t kMostDim = 512, kMostThreads = 64;
+/// Elements of a head at most (support.cc), and threads of a workgroup where nothing else bounds
+/// them; stored rows that a tile of attention has at most (shaders/attention.comp).
+constexpr uint32_t kMostDim = 512, kMostThreads = 64, kMostKeys = 128;
 
 }  // namespace
 
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim) {
-  const uint32_t heads_and_queries = 2 * rows * dim, shares = rows * kMostThreads;
-  const uint32_t places = kMostThreads * (2 * sizeof(uint64_t) + sizeof(uint32_t));
+  const uint32_t heads_and_queries = 2 * rows * dim, shares = rows * kMostKeys;
+  const uint32_t places = kMostKeys * (2 * sizeof(uint64_t) + sizeof(uint32_t));
   return static_cast<uint32_t>((heads_and_queries + shares + kMostThreads) * sizeof(float)) +
          places;
 }
@@ -30,6 +31,7 @@ Profile make_profile(const PhysicalDevice& d) {
   p.threads = std::min({wanted, kMostThreads, p.most_threads});
   p.gathering_threads = std::min(2 * kMostThreads, p.most_threads);
   p.product_rows = p.attention_rows = 8;
+  p.attention_keys = std::min(4u, kMostKeys / p.threads);
   // The widest heads decide: stored rows are read once for each tile.
   p.attention_floats = kMostDim;
   while (p.attention_floats < p.attention_rows * kMostDim &&

@@ -16,6 +16,7 @@ struct Profile {
   uint32_t most_threads = 0;
   uint32_t product_rows = 0;      // of which a workgroup makes one output
   uint32_t attention_rows = 0;    // that read stored rows together, at most
+  uint32_t attention_keys = 0;    // stored rows of a tile for each thread
   uint32_t attention_floats = 0;  // of all heads of those rows
 
   /// Rows of heads of `dim` elements that a workgroup of attention takes.

@@ -4,7 +4,8 @@
 #include "common.glsl"
 #include "memory.glsl"
 // Attention of one query head of up to ROWS rows over stored rows, softmax in one pass over tiles of
-// as many rows as there are threads (at most 64). A workgroup has a head of a tile of rows.
+// KEYS stored rows for each thread (at most 128 in all). A workgroup has a head of a tile of rows. A thread
+// has the scores of its keys for all rows, then the sums of up to four elements of the outputs.
 layout(constant_id = 1) const uint K_CODEC = 1;
 layout(constant_id = 2) const uint V_CODEC = 1;
 layout(constant_id = 3) const uint ROTATED = 0;  // of values, which are rotated back
@@ -12,6 +13,7 @@ layout(constant_id = 4) const uint WINDOW = 0;
 layout(constant_id = 5) const uint GATED = 0;
 layout(constant_id = 6) const uint ROWS = 1;
 layout(constant_id = 7) const uint DIM = 128;
+layout(constant_id = 8) const uint KEYS = 1;
 layout(push_constant) uniform P {
   uint64_t rows, sequences, groups, q, y, gate, pages, chunk, sinks;
   uint n_rows, n_groups, group, n_heads, n_kv_heads, dim, k_row_bytes, v_row_bytes, block_stride,
@@ -20,9 +22,11 @@ layout(push_constant) uniform P {
 } p;
 shared float head[ROWS * DIM];
 shared float query[ROWS * DIM];
-shared float shares[ROWS * 64];
-shared uint64_t value_names[64], values_at[64];
-shared uint values_left[64];
+shared float shares[ROWS * 128];
+shared uint64_t value_names[128], values_at[128];
+shared uint values_left[128];
+const uint kTile = KEYS * gl_WorkGroupSize.x, kEach = DIM / gl_WorkGroupSize.x,
+           kElements = kEach < 1 ? 1 : kEach < 4 ? kEach : 4;
 #include "rotation.glsl"
 uint64_t row_address(Sequence seq, Group g, uint64_t at, bool value) {
   const uint row_bytes = value ? p.v_row_bytes : p.k_row_bytes,
@@ -34,16 +38,31 @@ uint64_t row_address(Sequence seq, Group g, uint64_t at, bool value) {
   }
   return slot_address(g.base, at % g.ring_slots, p.block_stride, offset, row_bytes);
 }
-void add_products(inout float w[ROWS], uint d, float x) {
-  for (uint k = 0; k < ROWS; ++k) w[k] += query[k * DIM + d] * x;
+float w[ROWS * KEYS], o[ROWS * kElements];
+Stored keys[KEYS];
+void add_products(uint d, uint width, uint element) {
+  float x[KEYS];
+  for (uint i = 0; i < KEYS; ++i) x[i] = stored_at(p.pages, keys[i], K_CODEC, width, element);
+  for (uint k = 0; k < ROWS; ++k) {
+    const float q = query[k * DIM + d];
+    for (uint i = 0; i < KEYS; ++i) w[k * KEYS + i] += q * x[i];
+  }
 }
-void add_values(inout float w[ROWS], uint t, uint width, uint element) {
+// Elements d, d + threads() and so on of value t of the tile, as far as a head has them.
+void add_values(uint t, uint d, uint width, uint from) {
   Stored value;
   value.name = value_names[t];
   value.at = values_at[t];
   value.left = values_left[t];
-  const float x = stored_at(p.pages, value, V_CODEC, width, element);
-  for (uint k = 0; k < ROWS; ++k) w[k] += shares[k * 64 + t] * x;
+  float x[kElements];
+  for (uint i = 0; i < kElements; ++i) {
+    const uint e = d + i * threads();
+    x[i] = e < DIM ? stored_at(p.pages, value, V_CODEC, width, from + e) : 0.0;
+  }
+  for (uint k = 0; k < ROWS; ++k) {
+    const float share = shares[k * 128 + t];
+    for (uint i = 0; i < kElements; ++i) o[k * kElements + i] += share * x[i];
+  }
 }
 // Rows r to r + n - 1, which follow each other in their sequence.
 void attend(BatchRow row, uint r, uint n, uint h) {
@@ -54,7 +73,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   const uint64_t last = WINDOW != 0 ? row.position : uint64_t(g.n_slots + row.index);
   uint64_t least = 0;
   if ((seq.flags & kNoContext) != 0) least = WINDOW != 0 ? seq.position : uint64_t(g.n_slots);
-  float tops[ROWS], totals[ROWS], w[ROWS], fades[ROWS];
+  float tops[ROWS], totals[ROWS], fades[ROWS];
   for (uint k = 0; k < ROWS; ++k) {
     tops[k] = p.sinks == 0 ? -3.0e38 : F32(p.sinks).v[h];  // a score without a value
     totals[k] = p.sinks == 0 ? 0.0 : 1.0;
@@ -65,36 +84,60 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   }
   barrier();
   const uint64_t first = WINDOW != 0 && last + 1 > WINDOW ? max(least, last + 1 - WINDOW) : least;
-  // Tiles begin at multiples of their size, so that a row's sums do not depend on those beside it.
-  for (uint64_t tile = first / threads() * threads(); tile < last + n; tile += threads()) {
-    const uint64_t at = tile + me();
-    for (uint k = 0; k < ROWS; ++k) w[k] = 0.0;
-    if (at >= first && at < last + n) {
-      const Stored key = stored(p.pages, row_address(seq, g, at, false));
+  const uint64_t end = last + n;
+  // Tiles begin at multiples of their size, so that a row's sums do not depend on those beside it. Keys that
+  // no row sees are others', and have no share.
+  for (uint64_t tile = first / kTile * kTile; tile < end; tile += kTile) {
+    for (uint i = 0; i < ROWS * KEYS; ++i) w[i] = 0.0;
+    for (uint i = 0; i < KEYS; ++i) {
+      const uint t = i * threads() + me();
+      const uint64_t at = clamp(tile + t, first, end - 1);
       const Stored value = stored(p.pages, row_address(seq, g, at, true));
-      value_names[me()] = value.name;
-      values_at[me()] = value.at;
-      values_left[me()] = value.left;
-      FOR_EACH(d, DIM, add_products(w, d, stored_at(p.pages, key, K_CODEC, width, from + d));)
+      keys[i] = stored(p.pages, row_address(seq, g, at, false));
+      value_names[t] = value.name;
+      values_at[t] = value.at;
+      values_left[t] = value.left;
+    }
+    for (uint d0 = 0; d0 < DIM; d0 += 16) {
+      SIXTEEN(d, DIM, d0, add_products(d, width, from + d);)
     }
     for (uint k = 0; k < ROWS; ++k) {
       if (k >= n) break;
-      const bool seen = at >= least && at <= last + k && (WINDOW == 0 || at + WINDOW > last + k);
-      const float most = max(tops[k], max_all(seen ? w[k] * p.scale : -3.0e38));
-      const float share = seen ? exp(w[k] * p.scale - most) : 0.0;
+      float most = -3.0e38, all = 0.0;
+      for (uint i = 0; i < KEYS; ++i) {
+        const uint64_t at = tile + i * threads() + me();
+        const bool seen = at >= least && at <= last + k && (WINDOW == 0 || at + WINDOW > last + k);
+        w[k * KEYS + i] = seen ? w[k * KEYS + i] * p.scale : -3.0e38;
+        most = max(most, w[k * KEYS + i]);
+      }
+      most = max(tops[k], max_all(most));
+      for (uint i = 0; i < KEYS; ++i) {
+        const float score = w[k * KEYS + i], share = score > -3.0e38 ? exp(score - most) : 0.0;
+        shares[k * 128 + i * threads() + me()] = share;
+        all += share;
+      }
       fades[k] = exp(tops[k] - most);
-      shares[k * 64 + me()] = share;
-      totals[k] = totals[k] * fades[k] + sum_all(share);
+      totals[k] = totals[k] * fades[k] + sum_all(all);
       tops[k] = most;
     }
     barrier();
     const uint begin = tile < first ? uint(first - tile) : 0;
-    const uint count = uint(min(uint64_t(threads()), last + n - tile));
-    for (uint d = me(); d < DIM; d += threads()) {
-      for (uint k = 0; k < ROWS; ++k) w[k] = k < n ? head[k * DIM + d] * fades[k] : 0.0;
-      FOR_EACH(t, threads(), if (t >= begin && t < count) add_values(w, t, width, from + d);)
+    const uint count = uint(min(uint64_t(kTile), end - tile));
+    for (uint d = me(); d < DIM; d += kElements * threads()) {
       for (uint k = 0; k < ROWS; ++k) {
-        if (k < n) head[k * DIM + d] = w[k];
+        for (uint i = 0; i < kElements; ++i) {
+          const uint e = d + i * threads();
+          o[k * kElements + i] = k < n && e < DIM ? head[k * DIM + e] * fades[k] : 0.0;
+        }
+      }
+      for (uint t0 = begin / 16 * 16; t0 < count; t0 += 16) {
+        SIXTEEN(t, kTile, t0, add_values(t, d, width, from);)
+      }
+      for (uint k = 0; k < ROWS; ++k) {
+        for (uint i = 0; i < kElements; ++i) {
+          const uint e = d + i * threads();
+          if (k < n && e < DIM) head[k * DIM + e] = o[k * kElements + i];
+        }
       }
     }
     barrier();

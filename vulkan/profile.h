@@ -26,7 +26,8 @@ struct Profile {
 Profile make_profile(const PhysicalDevice& device);
 
 /// Bytes of a workgroup's memory that attention takes for tiles of so many rows
-/// (shaders/attention.comp). No other kernel takes more than 5 KiB.
+/// (shaders/attention.comp). Tiles of products take 16 KiB, the least that Vulkan allows; other
+/// kernels take no more than 5 KiB.
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim);
 
 }  // namespace sharpi::vulkan

@@ -43,7 +43,8 @@ ask linux-aarch64 posix aarch64-linux-gnu-gcc "-Wl,-rpath,\$ORIGIN/../lib" qemu-
 ask windows-x64 windows x86_64-w64-mingw32-gcc-posix "-lpsapi -lshell32" "$PWD/tools/windows/wine.sh"
 ask_wheel() {  # platform, the end of its wheel's name
   local wheel status=0
-  wheel=$(ls "$dist"/sharpi-[0-9]*-"$2".whl 2> /dev/null | head -n 1) || true
+  # shellcheck disable=SC2086  # a pattern
+  wheel=$(ls "$dist"/sharpi-[0-9]*-$2.whl 2> /dev/null | head -n 1) || true
   [[ -n $wheel ]] || { echo "skipped: $1: its wheel was not made"; return 0; }
   tests/dist/wheel_elsewhere.sh "$1" "$wheel" "$work/$1-wheel" || status=$?
   ((status == 0 || status == 77))

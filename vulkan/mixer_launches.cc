@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "base/limits.h"
 #include "kv/rotation.h"
 #include "vulkan/pass_launches.h"
 

@@ -22,9 +22,11 @@ layout(push_constant) uniform P {
 } p;
 shared float head[ROWS * DIM];
 shared float query[ROWS * DIM];
-shared float shares[ROWS * 128];
-shared uint64_t value_names[128], values_at[128];
-shared uint values_left[128];
+const uint kMostKeys = 128;  // of a tile
+const float kUnseen = -3.0e38;
+shared float shares[ROWS * kMostKeys];
+shared uint64_t value_names[kMostKeys], values_at[kMostKeys];
+shared uint values_left[kMostKeys];
 const uint kTile = KEYS * gl_WorkGroupSize.x, kEach = DIM / gl_WorkGroupSize.x,
            kElements = kEach < 1 ? 1 : kEach < 4 ? kEach : 4;
 #include "rotation.glsl"
@@ -38,14 +40,14 @@ uint64_t row_address(Sequence seq, Group g, uint64_t at, bool value) {
   }
   return slot_address(g.base, at % g.ring_slots, p.block_stride, offset, row_bytes);
 }
-float w[ROWS * KEYS], o[ROWS * kElements];
+float scores[ROWS * KEYS], sums[ROWS * kElements];  // of a row one after the other
 Stored keys[KEYS];
 void add_products(uint d, uint width, uint element) {
   float x[KEYS];
   for (uint i = 0; i < KEYS; ++i) x[i] = stored_at(p.pages, keys[i], K_CODEC, width, element);
   for (uint k = 0; k < ROWS; ++k) {
     const float q = query[k * DIM + d];
-    for (uint i = 0; i < KEYS; ++i) w[k * KEYS + i] += q * x[i];
+    for (uint i = 0; i < KEYS; ++i) scores[k * KEYS + i] += q * x[i];
   }
 }
 // Elements d, d + threads() and so on of value t of the tile, as far as a head has them.
@@ -60,8 +62,8 @@ void add_values(uint t, uint d, uint width, uint from) {
     x[i] = e < DIM ? stored_at(p.pages, value, V_CODEC, width, from + e) : 0.0;
   }
   for (uint k = 0; k < ROWS; ++k) {
-    const float share = shares[k * 128 + t];
-    for (uint i = 0; i < kElements; ++i) o[k * kElements + i] += share * x[i];
+    const float share = shares[k * kMostKeys + t];
+    for (uint i = 0; i < kElements; ++i) sums[k * kElements + i] += share * x[i];
   }
 }
 // Rows r to r + n - 1, which follow each other in their sequence.
@@ -75,7 +77,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   if ((seq.flags & kNoContext) != 0) least = WINDOW != 0 ? seq.position : uint64_t(g.n_slots);
   float tops[ROWS], totals[ROWS], fades[ROWS];
   for (uint k = 0; k < ROWS; ++k) {
-    tops[k] = p.sinks == 0 ? -3.0e38 : F32(p.sinks).v[h];  // a score without a value
+    tops[k] = p.sinks == 0 ? kUnseen : F32(p.sinks).v[h];  // a score without a value
     totals[k] = p.sinks == 0 ? 0.0 : 1.0;
   }
   for (uint i = me(); i < n * DIM; i += threads()) {
@@ -88,7 +90,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   // Tiles begin at multiples of their size, so that a row's sums do not depend on those beside it. Keys that
   // no row sees are others', and have no share.
   for (uint64_t tile = first / kTile * kTile; tile < end; tile += kTile) {
-    for (uint i = 0; i < ROWS * KEYS; ++i) w[i] = 0.0;
+    for (uint i = 0; i < ROWS * KEYS; ++i) scores[i] = 0.0;
     for (uint i = 0; i < KEYS; ++i) {
       const uint t = i * threads() + me();
       const uint64_t at = clamp(tile + t, first, end - 1);
@@ -103,17 +105,18 @@ void attend(BatchRow row, uint r, uint n, uint h) {
     }
     for (uint k = 0; k < ROWS; ++k) {
       if (k >= n) break;
-      float most = -3.0e38, all = 0.0;
+      float most = kUnseen, all = 0.0;
       for (uint i = 0; i < KEYS; ++i) {
         const uint64_t at = tile + i * threads() + me();
         const bool seen = at >= least && at <= last + k && (WINDOW == 0 || at + WINDOW > last + k);
-        w[k * KEYS + i] = seen ? w[k * KEYS + i] * p.scale : -3.0e38;
-        most = max(most, w[k * KEYS + i]);
+        scores[k * KEYS + i] = seen ? scores[k * KEYS + i] * p.scale : kUnseen;
+        most = max(most, scores[k * KEYS + i]);
       }
       most = max(tops[k], max_all(most));
       for (uint i = 0; i < KEYS; ++i) {
-        const float score = w[k * KEYS + i], share = score > -3.0e38 ? exp(score - most) : 0.0;
-        shares[k * 128 + i * threads() + me()] = share;
+        // What is no number has a share that is none.
+        const float score = scores[k * KEYS + i], share = score == kUnseen ? 0.0 : exp(score - most);
+        shares[k * kMostKeys + i * threads() + me()] = share;
         all += share;
       }
       fades[k] = exp(tops[k] - most);
@@ -127,7 +130,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
       for (uint k = 0; k < ROWS; ++k) {
         for (uint i = 0; i < kElements; ++i) {
           const uint e = d + i * threads();
-          o[k * kElements + i] = k < n && e < DIM ? head[k * DIM + e] * fades[k] : 0.0;
+          sums[k * kElements + i] = k < n && e < DIM ? head[k * DIM + e] * fades[k] : 0.0;
         }
       }
       for (uint t0 = begin / 16 * 16; t0 < count; t0 += 16) {
@@ -136,7 +139,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
       for (uint k = 0; k < ROWS; ++k) {
         for (uint i = 0; i < kElements; ++i) {
           const uint e = d + i * threads();
-          if (k < n && e < DIM) head[k * DIM + e] = o[k * kElements + i];
+          if (k < n && e < DIM) head[k * DIM + e] = sums[k * kElements + i];
         }
       }
     }

@@ -27,7 +27,8 @@ Status fill_layers(const SequenceRows& q, BatchGroup* to) {
     to->ring_slots = group.ring_slots;
     to->n_slots = 0;
     if (!group.ring) {
-      SHARPI_TRY_ASSIGN(to->n_slots, own->append_slot(l, *q.ledger, q.n_rows));
+      SHARPI_TRY_ASSIGN(to->n_slots, own->append_slot(l, *q.ledger, q.rows_ahead + q.n_rows));
+      to->n_slots += q.rows_ahead;
     }
     ++to;
   }
@@ -46,7 +47,7 @@ Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, B
               (rows.capture == Capture::kRing ? kSequenceQueryRing : 0u) |
               (q.drafted ? kSequenceDrafted : 0u);
   if (own->checkpoint_bytes() != 0) {
-    const BatchSequence state = pending_sequence(*own);
+    const BatchSequence state = pending_sequence(*own, q.passes_ahead);
     out.state_in = state.state_in;
     out.state_out = state.state_out;
     out.n_pending = state.n_pending;
@@ -105,14 +106,18 @@ bool Calls::launches_alone(const Segment& segment, const Submission& rows) const
   return rows.n_rows == rows.sequences.size() && m_.asks_for_experts(segment);
 }
 
+Status Calls::check_fits(const Submission& rows, const DeviceWorkspace& ws) const {
+  if (rows.sequences.size() <= std::min(kMaxSequences, m_.plan->model.max_batch) &&
+      rows.n_rows <= ws.layout().max_rows)
+    return Status::ok();
+  return Status::error(Code::kInternal, "a call cannot read %u rows of %zu sequences at once",
+                       rows.n_rows, rows.sequences.size());
+}
+
 Status Calls::run(const Segment& segment, const Submission& rows, Workspace& workspace) const {
   auto& ws = static_cast<DeviceWorkspace&>(workspace);
   SHARPI_TRY(m_.device->usable());
-  if (rows.sequences.size() > kMaxSequences || rows.sequences.size() > m_.plan->model.max_batch ||
-      rows.n_rows > ws.layout().max_rows) {
-    return Status::error(Code::kInternal, "a call cannot read %u rows of %zu sequences at once",
-                         rows.n_rows, rows.sequences.size());
-  }
+  SHARPI_TRY(check_fits(rows, ws));
   const DeviceScope scope(*m_.device);
   std::unique_lock<std::mutex> alone(m_.device->launch_mutex(), std::defer_lock);
   if (launches_alone(segment, rows)) alone.lock();
@@ -147,9 +152,61 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
     hand_out_hidden(segment, rows, ws);
     return Status::ok();
   }
+  return give_up(done, ws);
+}
+
+/// Of a pass that failed.
+Status Calls::give_up(const Status& why, DeviceWorkspace& ws) const {
   ws.pending_ring = -1;  // the rows of a failed chunk must not reach a ring later
   const Status drained = ws.queue().wait();  // nothing runs on when the call returns
-  return drained.code() == Code::kDeviceLost ? drained : m_.device->settle(done);
+  return drained.code() == Code::kDeviceLost ? drained : m_.device->settle(why);
+}
+
+/// Persistent kernels hold the device's launch_mutex() until they have ended, and the host takes part
+/// in passes that ask it for experts: both are waited for.
+uint32_t Calls::passes(uint32_t n_rows) const {
+  const bool alone = m_.fuses(n_rows) && m_.blocks_meet;
+  return alone || m_.experts != nullptr ? 1 : m_.workspace_layout.n_passes;
+}
+
+Status Calls::start(const Segment& segment, const Submission& rows, Workspace& workspace) const {
+  auto& ws = static_cast<DeviceWorkspace&>(workspace);
+  SHARPI_TRY(m_.device->usable());
+  SHARPI_TRY(check_fits(rows, ws));
+  if (ws.stage.is_full() || passes(rows.n_rows) == 1 || segment.streamed ||
+      rows.sequences.size() != 1) {
+    return Status::error(Code::kInternal, "a pass over %u rows takes part in no pipeline",
+                         rows.n_rows);
+  }
+  const DeviceScope scope(*m_.device);
+  ws.stage.begin();
+  Abandon thrown{&ws};
+  if (changes_logits(segment, rows)) session_of(rows.sequences[0])->forget_best();
+  Status done = compute(segment, rows, ws);
+  if (done.is_ok() && changes_logits(segment, rows)) done = send_best(rows, ws);
+  if (done.is_ok()) done = ws.stage.started(ws.queue());
+  thrown.ws = nullptr;
+  return done.is_ok() ? done : give_up(done, ws);
+}
+
+Status Calls::finish(const Segment& segment, const Submission& rows, Workspace& workspace) const {
+  auto& ws = static_cast<DeviceWorkspace&>(workspace);
+  if (ws.stage.is_empty()) return Status::error(Code::kInternal, "no pass is under way");
+  const DeviceScope scope(*m_.device);
+  SHARPI_TRY(ws.stage.finish());
+  SHARPI_TRY(m_.device->usable());
+  // The last pass alone has sent its best logits along.
+  const SequenceRows& q = rows.sequences[0];
+  if (changes_logits(segment, rows) && q.last_logit_row == 0) session_of(q)->best_arrived();
+  return Status::ok();
+}
+
+Status Calls::drain(Workspace& workspace) const {
+  auto& ws = static_cast<DeviceWorkspace&>(workspace);
+  const DeviceScope scope(*m_.device);
+  ws.stage.forget();
+  ws.pending_ring = -1;
+  return ws.queue().wait();
 }
 
 Status Calls::compute_streamed(const Segment& segment, const Submission& rows,
@@ -289,40 +346,11 @@ Status Calls::fill_table(const Submission& rows, DeviceWorkspace& ws) const {
   return Status::ok();
 }
 
-Status Calls::upload(Pass& p) const {
-  DeviceWorkspace& ws = p.ws;
-  if (p.brings_table) {
-    SHARPI_TRY(ws.queue().copy(ws.get<std::byte>(Buf::kTable), ws.host_tokens(),
-                               ws.layout().table.upload_bytes(p.n_rows()), Way::kToDevice,
-                               "upload of the call table"));
-  }
-  if (p.hidden_in != nullptr) {
-    SHARPI_TRY(ws.queue().copy(ws.get(Buf::kX), p.hidden_in,
-                               uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
-                               Way::kToDevice, "upload of hidden rows"));
-    if (m_.spec().pair.table_on_host) {
-      const float* embedded = ws.handover() + uint64_t{ws.layout().max_rows} * m_.spec().n_embd;
-      SHARPI_TRY(ws.queue().copy(ws.get(Buf::kY), embedded,
-                                 uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
-                                 Way::kToDevice, "upload of embeddings"));
-    }
-  }
-  const uint64_t ple = p.per_layer ? p.n_rows() * ws.layout().ple_row_bytes : 0;
-  if (ple == 0) return Status::ok();
-  return ws.queue().copy(ws.get<std::byte>(Buf::kPleRaw), ws.host_ple(), ple, Way::kToDevice,
-                         "upload of per-layer embeddings");
-}
-
 /// Everything of a segment that goes to the stream, captured or not.
 Status Calls::run_segment(const Segment& segment, Pass& p) const {
   SHARPI_TRY(upload(p));
   SHARPI_TRY(forward_.run(segment, p));
-  float* to = p.keeps_hidden ? p.ws.handover() : p.hidden_out;
-  if (to == nullptr) return Status::ok();
-  const bool to_host = p.keeps_hidden || to == p.ws.handover();
-  return p.ws.queue().copy(to, p.ws.get(p.keeps_hidden ? Buf::kY : Buf::kX),
-                           uint64_t{p.n_rows()} * m_.spec().n_embd * sizeof(float),
-                           to_host ? Way::kToHost : Way::kWithin, "hidden rows on their way out");
+  return send_hidden(p);
 }
 
 /// What the sessions' draws are likely to ask for: behind the pass on the stream, so that a draw
@@ -333,18 +361,6 @@ Status Calls::send_best(const Submission& rows, const DeviceWorkspace& ws) const
     SHARPI_TRY(session_of(q)->send_best(q.n_rows - q.first_logit_row, q.n_best, ws.queue()));
   }
   return Status::ok();
-}
-
-/// Those that the head has read, from where its segment left them to whoever wants them.
-void Calls::hand_out_hidden(const Segment& segment, const Submission& rows,
-                            DeviceWorkspace& ws) const {
-  if (!has_head(segment)) return;
-  const uint64_t e = m_.spec().n_embd;
-  for (const SequenceRows& q : rows.sequences) {
-    if (q.hidden == nullptr) continue;
-    const float* from = ws.handover() + (q.first_row + q.first_hidden_row) * e;
-    std::copy_n(from, (q.n_rows - q.first_hidden_row) * e, q.hidden);
-  }
 }
 
 /// Recorded steps of one format and segment: a row each of 1 to max_batch sessions, and behind them

@@ -3,20 +3,27 @@
 // launch_mutex(), the expert slots), compute() describes the pass (rows_of(), make_pass()), fills
 // the table that kernels read and makes the pass. Decode steps differ from each other only in that
 // table, so each is captured once as a graph, for each segment and number of rows (run_step()).
+// Passes of a pipeline are given by start(), which takes the same way and waits for nothing.
 // Thread rule: a call has a workspace of its own.
 #pragma once
 
 #include "device/forward.h"
 #include "device/loaded_model.h"
 #include "device/session.h"
+#include "tier/pipeline_stage.h"
 
 namespace sharpi::device {
 
-class Calls {
+class Calls final : public PipelineStage {
  public:
   Calls(const LoadedModel& model, const Forward& forward) : m_(model), forward_(forward) {}
   /// TierModel::run().
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) const;
+  uint32_t passes(uint32_t n_rows) const override;
+  Status start(const Segment& segment, const Submission& rows, Workspace& workspace) const override;
+  Status finish(const Segment& segment, const Submission& rows,
+                Workspace& workspace) const override;
+  Status drain(Workspace& workspace) const override;
   /// Records a step of every batch size, and a verification of every number of drafts. Under the
   /// device's launch_mutex() where blocks_meet.
   Status warm_up(DeviceWorkspace& ws) const;
@@ -33,6 +40,7 @@ class Calls {
     bool one_each() const { return n == n_sequences; }
   };
   bool launches_alone(const Segment& segment, const Submission& rows) const;
+  Status check_fits(const Submission& rows, const DeviceWorkspace& ws) const;
   Status compute(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
   Status compute_streamed(const Segment& segment, const Submission& rows,
                           DeviceWorkspace& ws) const;
@@ -44,10 +52,15 @@ class Calls {
   Status fill_table(const Submission& rows, DeviceWorkspace& ws) const;
   void fill_head_rows(const Submission& rows, DeviceWorkspace& ws, Rows* r) const;
   void fill_ple(const Submission& rows, DeviceWorkspace& ws) const;
+  Status give_up(const Status& why, DeviceWorkspace& ws) const;
+  // calls_rows.cc
   Status upload(Pass& p) const;
+  Status take_hidden(Pass& p) const;
+  Status send_hidden(Pass& p) const;
+  void hand_out_hidden(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
+  // calls.cc
   Status run_segment(const Segment& segment, Pass& p) const;
   Status send_best(const Submission& rows, const DeviceWorkspace& ws) const;
-  void hand_out_hidden(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
   Status run_step(const Segment& segment, Pass& p, uint32_t format) const;
   Status serve_step(const Segment& segment, Pass& p, const Recording& step) const;
   Status record(const Segment& segment, Pass& p, std::unique_ptr<Recording>* out) const;

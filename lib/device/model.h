@@ -38,6 +38,7 @@ class DeviceModel final : public TierModel {
   Status run(const Segment& segment, const Submission& rows, Workspace& workspace) override {
     return calls_.run(segment, rows, workspace);
   }
+  const PipelineStage* pipeline_stage() const override { return &calls_; }
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const override {
     return scoring_.score(session, request, scratch, out);

@@ -321,11 +321,12 @@ void DeviceSession::discard_moves() noexcept {
   moves_.discard();
 }
 
-BatchSequence pending_sequence(const DeviceSession& session) {
+BatchSequence pending_sequence(const DeviceSession& session, uint32_t passes_ahead) {
   BatchSequence s;
-  s.state_in = session.state_base(false);
-  s.state_out = session.state_base(true);
-  s.n_pending = session.pending();
+  const bool turned = passes_ahead % 2 != 0;  // the working state is what the pass in front leaves
+  s.state_in = session.state_base(turned);
+  s.state_out = session.state_base(!turned);
+  s.n_pending = passes_ahead == 0 ? session.pending() : 0;
   s.kept_rows = session.draft_layout().n_rows;
   if (s.kept_rows != 0) s.kept = session.draft_plane(0, false);
   return s;

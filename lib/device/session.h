@@ -80,7 +80,8 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   PinnedBuffer logits_host_;    // one row on its way out
 };
 
-/// A session's recurrent state, and the pending rows that have to be applied to it.
-BatchSequence pending_sequence(const DeviceSession& session);
+/// A session's recurrent state, and the pending rows that have to be applied to it: behind so many
+/// passes that are under way.
+BatchSequence pending_sequence(const DeviceSession& session, uint32_t passes_ahead = 0);
 
 }  // namespace sharpi::device

@@ -104,13 +104,26 @@ CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   return t;
 }
 
-/// The first device of the route brings the memory for hand-overs, or each its own.
+/// Devices that share a model and its pinned memory compute chunks of a prompt at once: as many
+/// passes are under way as there are devices, and one more that waits in front of the first.
+uint32_t passes_of_pipeline(const ModelSpec& spec, const Placement& placement, bool shares_pinned) {
+  const size_t n = placement.route().size();
+  if (n < 2 || placement.uses(DeviceIndex::kHost) || !shares_pinned || spec.pair) return 1;
+  return static_cast<uint32_t>(n + 1);
+}
+
+/// The first device of the route brings the memory for hand-overs, or each its own. In a pipeline
+/// each of them on the way has a part of it.
 void add_handover(const ModelSpec& spec, const Placement& placement, uint32_t rows,
                   bool shares_pinned, WorkspaceLayout* out) {
   out->hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
-  const bool first = placement.route().front() == DeviceIndex::kHere;
+  out->n_passes = passes_of_pipeline(spec, placement, shares_pinned);
+  const std::vector<DeviceIndex> route = placement.route();
+  const bool first = route.front() == DeviceIndex::kHere;
+  if (out->n_passes > 1 && !first) out->add_floats(Buf::kArrival, uint64_t{rows} * spec.n_embd);
   if (!out->hands_over || (shares_pinned && !first)) return;
-  const uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
+  uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
+  if (out->n_passes > 1) handed = route.size() - 1;
   out->handover_bytes = handed * rows * spec.n_embd * sizeof(float);
 }
 
@@ -222,6 +235,7 @@ Result<std::unique_ptr<DeviceWorkspace>> DeviceWorkspace::create(const Device& d
   w->hand_ = layout.handover_bytes != 0 ? w->handover_.as<float>() : handover;
   w->relayed_ = layout.handover_bytes != 0 ? handover : nullptr;
   SHARPI_TRY_ASSIGN(w->stream_, device.create_queue());
+  SHARPI_TRY(w->stage.create(device, layout.n_passes));
   for (std::unique_ptr<Event>& e : w->layers_) {
     SHARPI_TRY_ASSIGN(e, device.create_event());
   }
@@ -241,7 +255,7 @@ DeviceWorkspace::~DeviceWorkspace() {
 }
 
 BatchTable DeviceWorkspace::host_batch() const {
-  return batch_table_at(layout_.table.batch, pinned_.data() + layout_.table.rows);
+  return batch_table_at(layout_.table.batch, mirror<std::byte>(layout_.table.rows));
 }
 
 BatchTable DeviceWorkspace::batch() const {

@@ -15,6 +15,7 @@
 #include "device/layers_ahead.h"
 #include "device/memory.h"
 #include "device/pass_kernels.h"
+#include "device/stage_marks.h"
 #include "tier/buffer_layout.h"
 #include "tier/rope_tables.h"
 #include "tier/tier.h"
@@ -39,7 +40,8 @@ struct WorkspaceLayout : BufferLayout<Buf, 256> {
   CallTable table;
   bool hands_over = false;      // hidden rows between tiers, and to and from an MTP block
   uint64_t handover_bytes = 0;  // pinned, for those; 0 where another device's memory serves
-  uint64_t pinned_bytes() const { return table.bytes + size_of(Buf::kPleRaw); }
+  uint32_t n_passes = 1;        // of a pipeline, that may be under way at once; 1 = none
+  uint64_t pinned_bytes() const { return n_passes * table.bytes + size_of(Buf::kPleRaw); }
 };
 
 WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& placement,
@@ -59,6 +61,9 @@ class DeviceWorkspace final : public Workspace {
   /// from there to handover(), and what the device leaves in handover() back there.
   bool is_relayed(const float* rows) const { return rows != nullptr && rows == relayed_; }
   float* landing() const override { return get(Buf::kX); }
+  float* arrival() const override { return size(Buf::kArrival) == 0 ? nullptr : get(Buf::kArrival); }
+  /// Passes of a pipeline that are under way here.
+  StageMarks stage;
   template <class T = float>
   T* get(Buf b) const {
     return reinterpret_cast<T*>(memory_.data() + layout_.offset_of(b));
@@ -72,12 +77,13 @@ class DeviceWorkspace final : public Workspace {
   }
   Status wait(uint32_t event) const { return layers_[event]->wait("waiting for a layer"); }
 
-  // The pinned mirror of the table, and the table's parts on the device.
+  // The pinned mirror of the table (in a pipeline, of the pass that is being given), and the
+  // table's parts on the device.
   int32_t* host_tokens() const { return mirror<int32_t>(layout_.table.tokens); }
   uint32_t* host_head_rows() const { return mirror<uint32_t>(layout_.table.head_rows); }
   float** host_logits() const { return mirror<float*>(layout_.table.logits); }
   BatchTable host_batch() const;
-  std::byte* host_ple() const { return pinned_.data() + layout_.table.bytes; }
+  std::byte* host_ple() const { return pinned_.data() + layout_.n_passes * layout_.table.bytes; }
   const int32_t* tokens() const { return device_part<int32_t>(layout_.table.tokens); }
   const uint32_t* head_rows() const { return device_part<uint32_t>(layout_.table.head_rows); }
   float* const* logits() const { return device_part<float*>(layout_.table.logits); }
@@ -94,7 +100,7 @@ class DeviceWorkspace final : public Workspace {
   DeviceWorkspace() = default;
   template <class T>
   T* mirror(uint64_t offset) const {
-    return reinterpret_cast<T*>(pinned_.data() + offset);
+    return reinterpret_cast<T*>(pinned_.data() + stage.table() * layout_.table.bytes + offset);
   }
   template <class T>
   T* device_part(uint64_t offset) const {

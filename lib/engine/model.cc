@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 
 #include "base/limits.h"
 #include "engine/log_lines.h"
@@ -11,6 +12,7 @@
 #include "plan/drafter_plan.h"
 #include "plan/solver.h"
 #include "tier/host_weights.h"
+#include "tier/pipeline_stage.h"
 
 namespace sharpi {
 namespace {
@@ -168,10 +170,25 @@ void Model::find_direct_ways() {
   }
 }
 
+/// As many as a step may have.
+bool Model::is_few(uint32_t n_rows) const {
+  return n_rows <= std::max(plan_->model.max_batch, plan_->session.n_draft + 1);
+}
+
 /// Steps are recorded with the addresses of the hand-over, and their rows are few.
 bool Model::goes_directly(size_t from, size_t to, uint32_t n_rows) const {
-  const uint32_t step = std::max(plan_->model.max_batch, plan_->session.n_draft + 1);
-  return n_rows > step && direct_[from * tiers_.size() + to];
+  return !is_few(n_rows) && direct_[from * tiers_.size() + to];
+}
+
+uint32_t Model::passes_under_way(uint32_t n_rows) const {
+  if (is_few(n_rows) || placed_.segments.size() < 2 || n_rows >= stream_rows_) return 1;
+  uint32_t n = std::numeric_limits<uint32_t>::max();
+  for (const Segment& segment : placed_.segments) {
+    const PipelineStage* stage = tiers_[tier_index(segment.device)]->pipeline_stage();
+    if (stage == nullptr || !segment.first_here) return 1;
+    n = std::min(n, stage->passes(n_rows));
+  }
+  return n;
 }
 
 Status Model::create_slots() {
@@ -241,6 +258,9 @@ std::string Model::describe_paths() const {
             std::to_string(index_of(route[i])) +
             (direct_[from * tiers_.size() + to] ? ": directly" : ": through pinned memory");
   }
+  if (const uint32_t n = passes_under_way(plan_->model.max_rows()); n > 1)
+    text += "; chunks of a prompt pass the devices as a pipeline, up to " + std::to_string(n) +
+            " at once";
   if (stream_rows_ == SHARPI_UNSET) return text + "; no call streams weights";
   return text + "; calls of " + std::to_string(stream_rows_) + " rows and more stream weights";
 }
@@ -292,12 +312,22 @@ Status Model::pin_experts(std::span<const ExpertId> experts) const {
   return Status::ok();
 }
 
+/// Calls get slots in the order in which they come.
 CallSlot* Model::acquire() const {
   std::unique_lock<std::mutex> lock(slots_mutex_);
-  slots_free_.wait(lock, [&] { return !free_.empty(); });
+  const uint64_t own = n_came_++;
+  slots_free_.wait(lock, [&] { return own == n_served_ && !free_.empty(); });
+  ++n_served_;
   CallSlot* slot = free_.back();
   free_.pop_back();
+  if (!free_.empty()) slots_free_.notify_all();
   return slot;
+}
+
+/// A call waits until a slot is free.
+bool Model::is_wanted() const {
+  const std::lock_guard<std::mutex> lock(slots_mutex_);
+  return n_came_ != n_served_;
 }
 
 void Model::release(CallSlot* slot) const {
@@ -305,7 +335,7 @@ void Model::release(CallSlot* slot) const {
     const std::lock_guard<std::mutex> lock(slots_mutex_);
     free_.push_back(slot);
   }
-  slots_free_.notify_one();
+  slots_free_.notify_all();
 }
 
 namespace {
@@ -318,17 +348,14 @@ Status Model::check_may_compute() {
   return Status::error(Code::kBusy, "a callback of a call that computes cannot compute itself");
 }
 
-struct Model::SlotLease {
-  const Model* model;
-  CallSlot* slot;
-  explicit SlotLease(const Model* of) : model(of), slot(of->acquire()) { computes = true; }
-  ~SlotLease() {
-    computes = false;
-    model->release(slot);
-  }
-  SlotLease(const SlotLease&) = delete;
-  SlotLease& operator=(const SlotLease&) = delete;
-};
+Model::SlotLease::SlotLease(const Model* of) : model(of), slot(of->acquire()) {
+  computes = true;
+}
+
+Model::SlotLease::~SlotLease() {
+  computes = false;
+  model->release(slot);
+}
 
 Status Model::product(const TensorRef& w, const float* x, uint32_t n_rows, float* y) const {
   SHARPI_TRY(check_may_compute());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Model: loaded weights on every device, the text side, and the workspaces that calls in flight
-// share. Thread rule: immutable; acquire() blocks until one of max_concurrent workspaces is free.
+// share. Thread rule: immutable; acquire() blocks until one of max_concurrent workspaces is free, in
+// the order in which calls come.
 #pragma once
 
 #include <atomic>
@@ -73,6 +74,9 @@ class Model {
   std::vector<uint64_t> expert_uses(uint32_t layer) const;
   Status pin_experts(std::span<const ExpertId> experts) const;
 
+  /// How many passes over n_rows rows of a session may be under way at once (pipeline.h); 1 = there
+  /// is no pipeline for so many.
+  uint32_t passes_under_way(uint32_t n_rows) const;
   /// kBusy: this thread is in a callback of a call that computes.
   static Status check_may_compute();
   /// Runs all segments for a submission whose sequences hold one TierSession list each
@@ -86,7 +90,15 @@ class Model {
   Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y) const;
 
  private:
-  struct SlotLease;
+  friend class Pipeline;
+  struct SlotLease {
+    const Model* model;
+    CallSlot* slot;
+    explicit SlotLease(const Model* of);
+    ~SlotLease();
+    SlotLease(const SlotLease&) = delete;
+    SlotLease& operator=(const SlotLease&) = delete;
+  };
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
   Result<std::shared_ptr<const Plan>> place_weights(const Plan& plan, const LoadProgress& progress);
@@ -107,6 +119,8 @@ class Model {
   Status find_stream_rows();
   Result<double> time_block(const Segment& segment, uint32_t n_rows, CallSlot& slot) const;
   Status connect_experts(CallSlot* slot) const;
+  bool is_few(uint32_t n_rows) const;
+  bool is_wanted() const;
   CallSlot* acquire() const;
   void release(CallSlot* slot) const;
   std::shared_ptr<Context> context_;
@@ -127,6 +141,7 @@ class Model {
   mutable std::condition_variable slots_free_;
   mutable std::vector<std::unique_ptr<CallSlot>> slots_;
   mutable std::vector<CallSlot*> free_;
+  mutable uint64_t n_came_ = 0, n_served_ = 0;  // calls that wait for a slot, or did
 };
 
 }  // namespace sharpi

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/pass_runner.h"
 
+#include <algorithm>
+
 #include "base/no_throw.h"
 
 namespace sharpi {
@@ -28,12 +30,37 @@ Status PassRunner::begin_replay(SequenceRows* rows) {
   return Status::ok();
 }
 
+/// Of a chunk, whose last rows of logits may be wanted.
+Status PassRunner::begin(const PassRequest& pass, SequenceRows* q) {
+  SHARPI_TRY(begin(static_cast<uint32_t>(pass.tokens.size()), q));
+  q->last_logit_row = pass.rows_to_end;
+  const uint32_t here = pass.want_rows > pass.rows_to_end ? pass.want_rows - pass.rows_to_end : 0;
+  q->first_logit_row = here >= q->n_rows ? 0 : q->n_rows - here;
+  return Status::ok();
+}
+
+/// Replay scores and the MTP block are made between passes, and so is room.
+uint64_t PassRunner::room_of_pipeline(uint32_t n_chunk) const {
+  if (core_.model->passes_under_way(n_chunk) < 2) return 0;
+  if (core_.shape.replay_every != 0 || drafters_.mtp() != nullptr) return 0;
+  const uint64_t context = core_.shape.n_ctx - core_.ledger().n_tokens();
+  return std::min<uint64_t>(context, core_.free_slots());
+}
+
+Status PassRunner::start(const PassRequest& pass, Pipeline* pipeline, bool* rings_written) {
+  SequenceRows q;
+  SHARPI_TRY(begin(pass, &q));
+  Submission rows;
+  rows.tokens = pass.tokens.data();
+  rows.n_rows = q.n_rows;
+  rows.sequences = {&q, 1};
+  rows.rings_written = rings_written;
+  return pipeline->start(rows);
+}
+
 Status PassRunner::run(const PassRequest& pass) {
   SequenceRows q;
-  SHARPI_TRY(begin(static_cast<uint32_t>(pass.tokens.size()), &q));
-  q.last_logit_row = pass.rows_to_end;
-  const uint32_t here = pass.want_rows > pass.rows_to_end ? pass.want_rows - pass.rows_to_end : 0;
-  q.first_logit_row = here >= q.n_rows ? 0 : q.n_rows - here;
+  SHARPI_TRY(begin(pass, &q));
   Submission rows;
   rows.tokens = pass.tokens.data();
   rows.n_rows = q.n_rows;

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/drafters.h"
+#include "engine/pipeline.h"
 #include "engine/row_selector.h"
 #include "engine/session_core.h"
 
@@ -29,6 +30,12 @@ class PassRunner {
   PassRunner(SessionCore& core, Drafters& drafters, RowSelector& selector)
       : core_(core), drafters_(drafters), selector_(selector) {}
   Status run(const PassRequest& pass);
+  /// How many tokens passes in a pipeline may read before the host has something to do between two
+  /// passes; `n_chunk`: tokens of each but the last. 0 = the model or the session has no pipeline.
+  uint64_t room_of_pipeline(uint32_t n_chunk) const;
+  /// Gives the pass to the pipeline, behind those that are under way there. `rings_written`: as the
+  /// submission says.
+  Status start(const PassRequest& pass, Pipeline* pipeline, bool* rings_written);
   /// Fills in the session's share of a pass: n_rows rows of the batch from rows->first_row on. All
   /// sessions of the batch make room first, because that may run the MTP block, after which its
   /// hidden rows go to another place.
@@ -43,6 +50,7 @@ class PassRunner {
 
  private:
   Status begin_replay(SequenceRows* rows);
+  Status begin(const PassRequest& pass, SequenceRows* rows);
 
   SessionCore& core_;
   Drafters& drafters_;

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "engine/seconds.h"
 
 namespace sharpi {
-namespace {
 
 /// What a prompt's callback hears, and whether it has asked to stop.
 class PromptProgress final : public PassProgress {
@@ -41,8 +41,6 @@ class PromptProgress final : public PassProgress {
   uint64_t done_ = 0, n_ = 0;
   bool stopped_ = false;
 };
-
-}  // namespace
 
 Status Prompter::check(std::span<const int32_t> tokens, const sharpi_prefill_params& params) const {
   SHARPI_TRY(core_.check_tokens(tokens));
@@ -83,38 +81,110 @@ Status Prompter::read(std::span<const int32_t> tokens, const sharpi_prefill_para
   return (params.flags & SHARPI_PREFILL_MORE) == 0 ? bounded_.compact_after_prompt() : Status::ok();
 }
 
+/// A prompt on its way.
+struct Prompter::Reading {
+  std::span<const int32_t> tokens;
+  const sharpi_prefill_params& params;
+  uint32_t n_chunk;
+  PromptProgress progress;
+  uint32_t* out_committed;
+  size_t done = 0;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+
+  size_t chunk_at(size_t at) const { return std::min<size_t>(n_chunk, tokens.size() - at); }
+  PassRequest pass_at(size_t at) const {
+    PassRequest pass;
+    pass.tokens = tokens.subspan(at, chunk_at(at));
+    pass.rows_to_end = static_cast<uint32_t>(tokens.size() - at - pass.tokens.size());
+    pass.want_rows = params.n_logit_rows;
+    return pass;
+  }
+  /// Tokens of the prompt that go through a pipeline with room for `room` of them, up to there:
+  /// chunks that are read as they would be alone, and more than one.
+  size_t end_of_pipeline(uint64_t room, const Model& model) const {
+    size_t end = done;
+    while (end < tokens.size() && end - done + chunk_at(end) <= room &&
+           model.passes_under_way(static_cast<uint32_t>(chunk_at(end))) > 1)
+      end += chunk_at(end);
+    return end - done > chunk_at(done) ? end : done;
+  }
+};
+
 Status Prompter::read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                              uint32_t* out_committed) {
   const uint32_t n_chunk = params.n_chunk != 0 ? params.n_chunk : core_.limits().n_chunk;
-  PromptProgress progress(params, core_.spec().n_layers(), tokens.size());
-  size_t done = 0;
-  while (done < tokens.size()) {
+  Reading r{tokens, params, n_chunk, {params, core_.spec().n_layers(), tokens.size()},
+            out_committed};
+  while (r.done < tokens.size()) {
     if (core_.is_cancelled()) {
-      return Status::error(Code::kCancelled, "the call was cancelled after %zu of %zu tokens", done,
-                           tokens.size());
+      return Status::error(Code::kCancelled, "the call was cancelled after %zu of %zu tokens",
+                           r.done, tokens.size());
     }
-    const auto start = std::chrono::steady_clock::now();
-    const size_t n = std::min<size_t>(n_chunk, tokens.size() - done);
-    const auto chunk = tokens.subspan(done, n);
-    SHARPI_TRY(bounded_.make_room(n));
-    progress.begin_chunk(done, n);
-    PassRequest pass;
-    pass.tokens = chunk;
-    pass.rows_to_end = static_cast<uint32_t>(tokens.size() - done - n);
-    pass.want_rows = params.n_logit_rows;
-    pass.progress = progress.hook();
-    const Status ran = runner_.run(pass);
-    if (ran.code() == Code::kCancelled && progress.stopped()) return progress.cancelled(done);
-    SHARPI_TRY(ran);
-    done += n;
-    runner_.commit(chunk, done == tokens.size() ? params.n_logit_rows : 0);
-    *out_committed = static_cast<uint32_t>(done);
-    n_read_ += n;
-    seconds_ += seconds_since(start);
-    SHARPI_TRY(drafters_.catch_up());
-    if (!progress.report(done) && done < tokens.size()) return progress.cancelled(done);
+    r.start = std::chrono::steady_clock::now();
+    const size_t end = r.end_of_pipeline(runner_.room_of_pipeline(n_chunk), *core_.model);
+    SHARPI_TRY(end == r.done ? read_chunk(&r) : read_pipelined(&r, end));
+    if (r.progress.stopped() && r.done < tokens.size()) return r.progress.cancelled(r.done);
   }
   return Status::ok();
+}
+
+/// The next n tokens were read.
+void Prompter::commit(Reading* r, size_t n) {
+  const auto chunk = r->tokens.subspan(r->done, n);
+  r->done += n;
+  runner_.commit(chunk, r->done == r->tokens.size() ? r->params.n_logit_rows : 0);
+  *r->out_committed = static_cast<uint32_t>(r->done);
+  n_read_ += n;
+  seconds_ += seconds_since(r->start);
+  r->start = std::chrono::steady_clock::now();
+}
+
+Status Prompter::read_chunk(Reading* r) {
+  PassRequest pass = r->pass_at(r->done);
+  SHARPI_TRY(bounded_.make_room(pass.tokens.size()));
+  r->progress.begin_chunk(r->done, pass.tokens.size());
+  pass.progress = r->progress.hook();
+  const Status ran = runner_.run(pass);
+  if (ran.code() == Code::kCancelled && r->progress.stopped())
+    return r->progress.cancelled(r->done);
+  SHARPI_TRY(ran);
+  commit(r, pass.tokens.size());
+  SHARPI_TRY(drafters_.catch_up());
+  (void)r->progress.report(r->done);
+  return Status::ok();
+}
+
+/// Chunks up to `end`, or to one that is cancelled, that fails, or in front of which another call
+/// wants to compute. What was given to the devices is read and committed.
+Status Prompter::read_pipelined(Reading* r, size_t end) {
+  Pipeline pipeline(*core_.model, core_.tier_list, r->n_chunk);
+  size_t given = r->done, n_failed = 0;
+  Status failed;
+  bool rings_written = false, rings_of_failed = false;
+  while (true) {
+    while (given < end && !pipeline.is_full() && !core_.is_cancelled() && !r->progress.stopped()) {
+      const PassRequest pass = r->pass_at(given);
+      failed = runner_.start(pass, &pipeline, &rings_of_failed);
+      if (failed.is_ok()) {
+        given += pass.tokens.size();
+        rings_written |= std::exchange(rings_of_failed, false);
+      } else {
+        n_failed = pass.tokens.size();
+      }
+      if (n_failed != 0 || pipeline.is_wanted()) end = given;
+    }
+    if (pipeline.is_empty()) break;
+    const size_t n = r->chunk_at(r->done);
+    const Status ended = pipeline.finish();
+    if (!ended.is_ok()) {
+      runner_.failed(ended, static_cast<uint32_t>(given - r->done), rings_written);
+      return ended;
+    }
+    commit(r, n);
+    (void)r->progress.report(r->done);
+  }
+  if (!failed.is_ok()) runner_.failed(failed, static_cast<uint32_t>(n_failed), rings_of_failed);
+  return failed;
 }
 
 }  // namespace sharpi

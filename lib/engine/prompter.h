@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Reads prompts chunk by chunk (chunked prefill) and reports progress. A chunk that was read is
-// committed, so a call that is cancelled or fails keeps the chunks before. At the end of a prompt
-// it makes a checkpoint and the compaction that the template asks for. Owns the counts of prompt
-// tokens and of seconds for sharpi_session_info().
+// committed, so a call that is cancelled or fails keeps the chunks before. Where layers are on
+// several devices, chunks that need nothing of the host between them go through a pipeline. At the
+// end of a prompt it makes a checkpoint and the compaction that the template asks for. Owns the
+// counts of prompt tokens and of seconds for sharpi_session_info().
 // Thread rule: as Session.
 #pragma once
 
@@ -34,9 +35,13 @@ class Prompter {
   double seconds() const { return seconds_; }
 
  private:
+  struct Reading;
   Status check(std::span<const int32_t> tokens, const sharpi_prefill_params& params) const;
   Status read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                      uint32_t* out_committed);
+  Status read_chunk(Reading* r);
+  Status read_pipelined(Reading* r, size_t end);
+  void commit(Reading* r, size_t n);
 
   SessionCore& core_;
   PassRunner& runner_;

@@ -34,7 +34,9 @@ namespace sharpi {
 class HostWeights;
 
 class CompactTables;
+class PipelineStage;
 class TierSession;
+class Workspace;
 
 /// One session's share of a submission: n_rows consecutive rows of the batch.
 struct SequenceRows {
@@ -42,6 +44,9 @@ struct SequenceRows {
   const KvLedger* ledger = nullptr;
   uint32_t first_row = 0, n_rows = 0;
   uint64_t position = 0;  // of the first row, as RoPE and rings count: KvLedger::next_position()
+  /// Passes of the session that are under way in front of this one (pipeline_stage.h), and their
+  /// rows: neither the ledger nor the committed state has them yet.
+  uint32_t passes_ahead = 0, rows_ahead = 0;
   /// Logits are wanted for the rows r of this share with r >= first_logit_row (index in the share);
   /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
   uint32_t first_logit_row = 0;
@@ -90,6 +95,8 @@ struct Submission {
   /// segment's workspace, and there hidden_in is null.
   const float* hidden_in = nullptr;
   float* hidden_out = nullptr;
+  /// In a pipeline: workspaces of the devices in front of and behind this one; null at the ends.
+  const Workspace *from = nullptr, *to = nullptr;
 };
 
 class TierSession {
@@ -141,6 +148,8 @@ class Workspace {
   /// Device memory from which a segment takes hidden rows that are not handed over; null = a tier
   /// without memory of its own.
   virtual float* landing() const { return nullptr; }
+  /// The same in a pipeline, where the pass in front may still compute; null = none.
+  virtual float* arrival() const { return nullptr; }
 };
 
 class TierModel {
@@ -156,6 +165,8 @@ class TierModel {
   /// is not changed; KV rows past the ledger's length and the working recurrent state are.
   /// kCancelled leaves committed state intact.
   virtual Status run(const Segment& segment, const Submission& rows, Workspace& workspace) = 0;
+  /// This tier's part in pipelines; null = it takes part in none.
+  virtual const PipelineStage* pipeline_stage() const { return nullptr; }
   /// y[n_rows][n_out] = products of rows of the caller's with a weight of the head's block, in f32:
   /// for what comes behind the pooling of rows. At most max_rows() of them.
   virtual Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,

@@ -11,9 +11,11 @@
 //                                    2 = there too, placed by the plan and these pins:
 //   SHARPI_BENCH_BUDGET              MiB of device memory (default: all that is free)
 //   SHARPI_BENCH_GPU_LAYERS, SHARPI_BENCH_GPU_FFN, SHARPI_BENCH_EXPERT_SLOTS
+//   SHARPI_BENCH_DEVICES             layers of each GPU, in order, as 18,18
 //   SHARPI_BENCH_STREAM=0            rows from which weights stream to the GPU; 0 = measured, never
 //   SHARPI_BENCH_STATS               file for what the model says about its segments, as JSON
 //   SHARPI_BENCH_BATCH=1             sessions that decode together
+//   SHARPI_BENCH_GROUPS=1            in so many calls at once, each of its share of them
 //   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
 // Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
 // the embedding table, active experts only, KV rows, recurrent state) over the time it takes,
@@ -28,6 +30,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "env_count.h"
@@ -62,10 +65,25 @@ sharpi_kv_dtype kv_dtype(const std::string& name) {
   die("SHARPI_BENCH_KV: auto, f32, bf16, q8_0, or two of them as K,V");
 }
 
+/// "18,18": so many layers on the first GPU, and so many on the second.
+std::vector<sharpi_device_request> on_gpus(const std::string& text) {
+  std::vector<sharpi_device_request> list;
+  for (size_t at = 0; at <= text.size(); at = std::min(text.find(',', at), text.size()) + 1) {
+    sharpi_device_request d;
+    sharpi_device_request_init(&d, sizeof d);
+    d.device = static_cast<uint32_t>(list.size() + 1);
+    d.n_layers = std::atoi(text.c_str() + at);
+    if (d.n_layers < 1) die("SHARPI_BENCH_DEVICES: layers of each GPU, as 18,18");
+    list.push_back(d);
+  }
+  return list;
+}
+
 struct Settings {
   std::string model, kv = "auto";
   uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16, batch = 1, prompt = 512, chunk = 512;
-  uint32_t gpu = 0, budget = 0;
+  uint32_t gpu = 0, budget = 0, groups = 1;
+  std::vector<sharpi_device_request> devices;
   uint32_t stream_rows = 0;
   int32_t gpu_layers = -1, gpu_ffn = -1, expert_slots = -1;
   bool exact = false;
@@ -89,6 +107,8 @@ struct Settings {
     const bool never = stream != nullptr && std::string(stream) == "never";
     s.stream_rows = never ? SHARPI_UNSET : env_count("SHARPI_BENCH_STREAM", 0);
     s.batch = std::clamp(env_count("SHARPI_BENCH_BATCH", 1), 1u, 64u);
+    s.groups = std::clamp(env_count("SHARPI_BENCH_GROUPS", 1), 1u, s.batch);
+    if (const char* layers = std::getenv("SHARPI_BENCH_DEVICES")) s.devices = on_gpus(layers);
     s.prompt = std::max(1u, env_count("SHARPI_BENCH_PREFILL", s.prompt));
     s.chunk = std::max(1u, env_count("SHARPI_BENCH_CHUNK", s.chunk));
     return s;
@@ -141,16 +161,14 @@ class Bench {
     return seconds_since(start);
   }
   double decode(uint32_t n) {
-    sharpi_error err = SHARPI_ERROR_INIT;
+    std::vector<int32_t> tokens(n * sessions_.size());
+    for (int32_t& t : tokens) t = next_token();
     const auto start = Clock::now();
-    std::vector<int32_t> tokens(sessions_.size());
-    for (uint32_t i = 0; i < n; ++i) {
-      for (int32_t& t : tokens) t = next_token();
-      must(tokens.size() == 1 ? sharpi_session_decode(sessions_[0], tokens[0], &err)
-                              : sharpi_decode_batch(sessions_.data(), tokens.data(),
-                                                    static_cast<uint32_t>(tokens.size()), &err),
-           err, "decode");
-    }
+    std::vector<std::thread> others;
+    for (uint32_t g = 1; g < settings_.groups; ++g)
+      others.emplace_back([&, g] { decode_group(g, n, tokens.data()); });
+    decode_group(0, n, tokens.data());
+    for (std::thread& t : others) t.join();
     return seconds_since(start);
   }
   /// Bytes/s at which the memory under test is read, now.
@@ -179,6 +197,18 @@ class Bench {
   }
 
  private:
+  /// n steps of one group's sessions; `tokens`: [n][sessions].
+  void decode_group(uint32_t group, uint32_t n, const int32_t* tokens) {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    const size_t all = sessions_.size(), first = all * group / settings_.groups,
+                 count = all * (group + 1) / settings_.groups - first;
+    for (uint32_t i = 0; i < n; ++i, tokens += all) {
+      must(count == 1 ? sharpi_session_decode(sessions_[first], tokens[first], &err)
+                      : sharpi_decode_batch(sessions_.data() + first, tokens + first,
+                                            static_cast<uint32_t>(count), &err),
+           err, "decode");
+    }
+  }
   void open_file() {
     std::string why;
     if (!sharpi::bench::read_work(settings_.model, &work_, &why)) die(why);
@@ -209,6 +239,12 @@ class Bench {
       pp.stream_rows = settings_.stream_rows;
       if (settings_.budget != 0) pp.device_budget = uint64_t{settings_.budget} << 20;
     }
+    if (!settings_.devices.empty()) {
+      pp.n_gpu_layers = -1;
+      pp.devices = settings_.devices.data();
+      pp.n_devices = static_cast<uint32_t>(settings_.devices.size());
+    }
+    pp.max_concurrent = std::max(pp.max_concurrent, settings_.groups);
     pp.max_batch = std::max(pp.max_batch, settings_.batch);
     pp.n_chunk = settings_.chunk;
     pp.n_sessions = settings_.batch;

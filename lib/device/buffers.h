@@ -9,11 +9,11 @@ namespace sharpi::device {
 
 /// Names of the buffers; `kCount` last. R = rows of a call.
 enum class Buf : uint32_t {
-  kX,     // [R][E] hidden
+  kX,        // [R][E] hidden
   kArrival,  // [R][E] hidden rows of the next pass in a pipeline, from the device in front
-  kPair,  // [R][2E] normalised embedding and hidden row of an MTP block
-  kHead,  // [head rows][E] normalised input of the head
-  kQ,     // [R][H*D (*2 with output gate)] projections
+  kPair,     // [R][2E] normalised embedding and hidden row of an MTP block
+  kHead,     // [head rows][E] normalised input of the head
+  kQ,        // [R][H*D (*2 with output gate)] projections
   kK,
   kV,           // [R][Hk*D]
   kQuery,       // [R][H*D] after norm and RoPE

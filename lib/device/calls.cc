@@ -162,8 +162,8 @@ Status Calls::give_up(const Status& why, DeviceWorkspace& ws) const {
   return drained.code() == Code::kDeviceLost ? drained : m_.device->settle(why);
 }
 
-/// Persistent kernels hold the device's launch_mutex() until they have ended, and the host takes part
-/// in passes that ask it for experts: both are waited for.
+/// Persistent kernels hold the device's launch_mutex() until they have ended, and the host takes
+/// part in passes that ask it for experts: both are waited for.
 uint32_t Calls::passes(uint32_t n_rows) const {
   const bool alone = m_.fuses(n_rows) && m_.blocks_meet;
   return alone || m_.experts != nullptr ? 1 : m_.workspace_layout.n_passes;

@@ -49,8 +49,8 @@ Status Calls::send_hidden(Pass& p) const {
   float* to = p.keeps_hidden ? ws.handover() : p.hidden_out;
   if (to == nullptr) return Status::ok();
   const DeviceWorkspace* next = p.rows == nullptr ? nullptr : neighbour(p.rows->to);
-  const bool to_host = p.keeps_hidden || to == ws.handover() ||
-                       (next != nullptr && p.hidden_out != next->arrival());
+  const bool to_host =
+      p.keeps_hidden || to == ws.handover() || (next != nullptr && p.hidden_out != next->arrival());
   if (next != nullptr)
     SHARPI_TRY(ws.queue().wait_for(next->stage.taken(), "the place of rows on their way out"));
   SHARPI_TRY(ws.queue().copy(to, ws.get(p.keeps_hidden ? Buf::kY : Buf::kX),

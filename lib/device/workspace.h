@@ -61,7 +61,9 @@ class DeviceWorkspace final : public Workspace {
   /// from there to handover(), and what the device leaves in handover() back there.
   bool is_relayed(const float* rows) const { return rows != nullptr && rows == relayed_; }
   float* landing() const override { return get(Buf::kX); }
-  float* arrival() const override { return size(Buf::kArrival) == 0 ? nullptr : get(Buf::kArrival); }
+  float* arrival() const override {
+    return size(Buf::kArrival) == 0 ? nullptr : get(Buf::kArrival);
+  }
   /// Passes of a pipeline that are under way here.
   StageMarks stage;
   template <class T = float>

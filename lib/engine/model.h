@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Model: loaded weights on every device, the text side, and the workspaces that calls in flight
-// share. Thread rule: immutable; acquire() blocks until one of max_concurrent workspaces is free, in
-// the order in which calls come.
+// share. Thread rule: immutable; acquire() blocks until one of max_concurrent workspaces is free,
+// in the order in which calls come.
 #pragma once
 
 #include <atomic>

@@ -18,8 +18,7 @@ Pipeline::~Pipeline() {
   const auto took = std::chrono::steady_clock::now() - begin_;
   for (size_t i = 0; i < model_.placed_.segments.size(); ++i) {
     const size_t t = model_.tier_index(model_.placed_.segments[i].device);
-    const Status ended =
-        model_.tiers_[t]->pipeline_stage()->drain(*lease_.slot->workspaces[t]);
+    const Status ended = model_.tiers_[t]->pipeline_stage()->drain(*lease_.slot->workspaces[t]);
     (void)ended.is_ok();  // start() and finish() have said what failed
     model_.placed_.times[i].nanoseconds.fetch_add(
         static_cast<uint64_t>(std::chrono::nanoseconds(took).count()), std::memory_order_relaxed);

@@ -113,8 +113,8 @@ struct Prompter::Reading {
 Status Prompter::read_chunks(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                              uint32_t* out_committed) {
   const uint32_t n_chunk = params.n_chunk != 0 ? params.n_chunk : core_.limits().n_chunk;
-  Reading r{tokens, params, n_chunk, {params, core_.spec().n_layers(), tokens.size()},
-            out_committed};
+  Reading r{
+      tokens, params, n_chunk, {params, core_.spec().n_layers(), tokens.size()}, out_committed};
   while (r.done < tokens.size()) {
     if (core_.is_cancelled()) {
       return Status::error(Code::kCancelled, "the call was cancelled after %zu of %zu tokens",

@@ -19,9 +19,9 @@ class PipelineStage {
   /// so many rows none: TierModel::run() answers each.
   virtual uint32_t passes(uint32_t n_rows) const = 0;
   /// As TierModel::run() of one session's rows that nobody stops half way, but returns when the
-  /// work is given. Passes are computed in the order in which they are given. finish() follows each,
-  /// in that order, or drain() all. After a failure nothing of this pass runs on here, and those in
-  /// front have ended, which finish() tells.
+  /// work is given. Passes are computed in the order in which they are given. finish() follows
+  /// each, in that order, or drain() all. After a failure nothing of this pass runs on here, and
+  /// those in front have ended, which finish() tells.
   virtual Status start(const Segment& segment, const Submission& rows,
                        Workspace& workspace) const = 0;
   /// Waits for the oldest pass; `rows`: of its start(), but for the tokens.

@@ -294,6 +294,52 @@ TEST_F(TwoGpus, BudgetsAreEachItsOwn) {
   }
 }
 
+/// Prompts of many chunks keep both GPUs busy, and leave the bits of one; whole chunks where they
+/// are cancelled. Not over in an instant, so that a wait that is missing can show.
+TEST_F(TwoGpus, PipelinesGiveTheBitsOfOne) {
+  const Edit in_chunks = [](auto* p, auto* s) {
+    same_everywhere(p, s);
+    p->n_chunk = 128;
+    s->n_ctx = 4096;
+  };
+  for (test::ModelRecipe recipe : recipes()) {
+    recipe.n_embd = 512;
+    const MadeModel file(recipe);
+    const auto n = static_cast<int32_t>(recipe.n_layers);
+    const auto tokens = file.tokens(2000);
+    const auto read = [&](const Loaded& l, size_t end) {
+      Chat chat(l.model.get());
+      chat.prefill(slice(tokens, 0, end), 16);
+      for (const int32_t t : {3, 4}) chat.decode(t);
+      return saved(chat);
+    };
+    const Loaded one = on_.load(file.path(), whole(n), in_chunks);
+    for (const bool turned : {false, true}) {
+      sharpi_error why = SHARPI_ERROR_INIT;
+      const Loaded l = on_.try_load(file.path(), cut(n / 2, n, turned), &why, in_chunks);
+      if (!l.model) {
+        ASSERT_TRUE(parts_shared_rows(why)) << recipe.arch << ": " << why.text;
+        continue;
+      }
+      EXPECT_TRUE(is_pipelined(l)) << recipe.arch;
+      for (const size_t end : {2000u, 1290u, 300u})
+        EXPECT_TRUE(read(l, end) == read(one, end)) << recipe.arch << turned << end;
+      Chat chat(l.model.get());
+      sharpi_prefill_params p;
+      sharpi_prefill_params_init(&p, sizeof p);
+      p.progress = [](void*, uint32_t, uint64_t done, uint64_t) { return done >= 512 ? 1 : 0; };
+      uint32_t committed = 0;
+      EXPECT_EQ(sharpi_session_prefill(chat.get(), tokens.data(), 2000, &p, &committed, &why),
+                SHARPI_E_CANCELLED);
+      EXPECT_EQ(committed % 128, 0u);
+      EXPECT_GE(committed, 512u);
+      chat.prefill(slice(tokens, committed, 2000), 16);
+      for (const int32_t t : {3, 4}) chat.decode(t);
+      EXPECT_TRUE(saved(chat) == read(one, 2000)) << recipe.arch << turned;
+    }
+  }
+}
+
 class TwoGpusGoldens : public TwoGpus, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(TwoGpusGoldens, EveryBoundaryAgrees) {

@@ -140,10 +140,6 @@ TEST_P(Several, TailsAreNearTheCpu) {
   EXPECT_GE(n_compared, 2u);
 }
 
-test::ModelRecipe with_layers(test::ModelRecipe recipe, uint32_t n) {
-  recipe.n_layers = n;
-  return recipe;
-}
 std::vector<test::ModelRecipe> several_recipes() {
   return {with_layers(test::tiny_qwen3(), 4),
           with_layers(test::tiny_llama(), 4),

@@ -60,6 +60,9 @@ void HostQueue::give(Work work) const {
   const std::lock_guard lock(state_->mutex);
   state_->waiting.push_back(std::move(work));
   ++state_->given;
+  if (host_faults().eager != device_) return;
+  const Status ended = state_->run_until(state_->given);
+  (void)ended.is_ok();  // whoever waits hears of it
 }
 
 void HostQueue::meets_host() const {
@@ -68,6 +71,9 @@ void HostQueue::meets_host() const {
 
 Status HostQueue::copy(void* to, const void* from, uint64_t bytes, device::Way way,
                        const char* what) const {
+  HostFaults& faults = host_faults();
+  if (faults.fails_on == device_ && faults.fails_in > 0 && --faults.fails_in == 0)
+    return Status::error(Code::kDevice, "injected failure of the copy: %s", what);
   const bool rows_out = std::string_view(what) == "hidden rows on their way out";
   if (rows_out && way == device::Way::kWithin) ++counts_->n_direct;
   const bool table = std::string_view(what) == "upload of the call table";
@@ -212,7 +218,7 @@ void HostDevice::unreserve(const device::Addresses& addresses, uint64_t bytes) c
 }
 
 Result<std::unique_ptr<device::Queue>> HostDevice::create_queue() const {
-  return std::unique_ptr<device::Queue>(std::make_unique<HostQueue>(counts_));
+  return std::unique_ptr<device::Queue>(std::make_unique<HostQueue>(counts_, index_));
 }
 
 Result<std::unique_ptr<device::Event>> HostDevice::create_event() const {

@@ -58,7 +58,8 @@ struct HostCounts {
 
 class HostQueue final : public device::Queue {
  public:
-  explicit HostQueue(std::shared_ptr<HostCounts> counts) : counts_(std::move(counts)) {}
+  HostQueue(std::shared_ptr<HostCounts> counts, uint32_t device)
+      : counts_(std::move(counts)), device_(device) {}
   ~HostQueue() override;
   void give(Work work) const;
   /// What is recorded waits for the host in its midst.
@@ -79,6 +80,7 @@ class HostQueue final : public device::Queue {
  private:
   void join() const;
   std::shared_ptr<HostCounts> counts_;
+  uint32_t device_;
   std::shared_ptr<QueueState> state_ = std::make_shared<QueueState>();
   mutable std::unique_ptr<HostRecording> recording_;
   mutable std::thread runner_;
@@ -89,6 +91,10 @@ struct HostFaults {
   std::atomic<bool> drops_waits{false};    // of queues for events
   std::atomic<bool> drops_uploads{false};  // of call tables
   std::atomic<bool> keeps_layout{false};   // weights lie as in the file
+  std::atomic<uint32_t> eager{0};          // this device does everything as soon as it is given
+  /// Copies that are given to the queues of a device, counted down; that at 1 is refused.
+  std::atomic<uint32_t> fails_on{0};
+  std::atomic<int> fails_in{0};
 };
 
 class HostDevice final : public device::Device {

@@ -81,6 +81,11 @@ inline std::vector<PosedCard> three_cards() {
   return cards;
 }
 
+inline test::ModelRecipe with_layers(test::ModelRecipe recipe, uint32_t n) {
+  recipe.n_layers = n;
+  return recipe;
+}
+
 /// All of the devices' layers: none is left to the host.
 inline std::vector<Ladder> whole_ladders(int32_t n) {
   std::vector<Ladder> out;

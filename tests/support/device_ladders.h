@@ -104,6 +104,14 @@ struct LadderMachine {
   }
 };
 
+/// By what the model says of its paths.
+inline bool is_pipelined(const Loaded& l) {
+  std::string text(1u << 16, '\0');
+  size_t n = 0;
+  EXPECT_EQ(sharpi_model_json(l.model.get(), text.data(), text.size(), &n, nullptr), SHARPI_OK);
+  return text.find("as a pipeline") != std::string::npos;
+}
+
 inline void with_checkpoints(sharpi_plan_params*, sharpi_session_params* s) {
   s->n_checkpoints = 2;
   s->capture_window = 16;

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+// Prompts of several chunks over several posed devices: chunks are under way on all of them at
+// once, whichever device is ahead, and leave the bits of one device. A pass that is cancelled or
+// fails leaves whole chunks, and others get in between.
+#include <algorithm>
+#include <thread>
+
+#include "device/several_devices.h"
+
+namespace sharpi::testing {
+namespace {
+
+constexpr uint32_t kChunk = 16;
+
+void in_chunks(sharpi_plan_params* p, sharpi_session_params* s) {
+  p->deterministic = 1;
+  p->n_chunk = kChunk;
+  p->n_sessions = 2;
+  p->max_batch = 1;
+  p->max_logit_rows = kChunk;
+  with_checkpoints(p, s);
+}
+void in_chunks_without_queries(sharpi_plan_params* p, sharpi_session_params* s) {
+  in_chunks(p, s);
+  s->capture_window = 0;
+}
+
+std::vector<test::ModelRecipe> recipes() {
+  return {with_layers(test::tiny_qwen3(), 4),
+          test::tiny_gemma3(),
+          test::tiny_gemma4moe(),
+          test::tiny_qwen35(),
+          test::tiny_qwen35moe(),
+          with_layers(test::tiny_gpt_oss(), 4)};
+}
+
+/// A call that reads a prompt, and what it did.
+struct Prefilled {
+  sharpi_status status = SHARPI_OK;
+  uint32_t n = 0;
+  std::string why;
+};
+Prefilled read(const Chat& chat, const std::vector<int32_t>& tokens,
+               const sharpi_prefill_params* params = nullptr) {
+  Prefilled out;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  out.status = sharpi_session_prefill(chat.get(), tokens.data(),
+                                      static_cast<uint32_t>(tokens.size()), params, &out.n, &e);
+  out.why = e.text;
+  return out;
+}
+
+class Pipelines : public ::testing::TestWithParam<test::ModelRecipe> {
+ protected:
+  void TearDown() override {
+    host_faults().eager = host_faults().fails_on = 0;
+    host_faults().fails_in = 0;
+    host_faults().drops_waits = false;
+  }
+  int32_t n_layers() const { return static_cast<int32_t>(GetParam().n_layers); }
+  /// Over two devices that reach each other, through pinned memory, and over three.
+  std::vector<Ladder> over_devices() const {
+    const int32_t n = n_layers(), half = n / 2;
+    return {{{1, half}, {2, n - half}},
+            {{2, half}, {3, n - half}},
+            {{3, 1}, {1, 1}, {2, n - 2}},
+            {{1, half}, {2, half - 1}, {3, n - 2 * half + 1}}};
+  }
+  Loaded one_device(const MadeModel& file, const Edit& edit = &in_chunks) const {
+    return on_.load(file.path(), {{2, n_layers()}}, edit);
+  }
+  const RoomMachine machine_{three_cards()};
+  const LadderMachine on_ = machine_.ladders();
+};
+
+TEST_P(Pipelines, GiveTheBitsOfOneDevice) {
+  const MadeModel file(GetParam());
+  const auto tokens = file.tokens(150);
+  const Loaded one = one_device(file);
+  EXPECT_FALSE(is_pipelined(one));
+  const auto say = [&](const Loaded& l) {
+    Chat chat(l.model.get());
+    chat.prefill(slice(tokens, 0, 101), kChunk);  // rows of logits of two chunks
+    std::vector<Logits> out = rows_of(chat, kChunk);
+    chat.decode(7);
+    out.push_back(chat.logits());
+    chat.prefill(slice(tokens, 101, 149));
+    for (const int32_t t : {3, 4}) chat.decode(t);
+    out.push_back(chat.logits());
+    return std::pair(out, saved(chat));
+  };
+  const auto want = say(one);
+  for (const Ladder& ladder : over_devices()) {
+    sharpi_error why = SHARPI_ERROR_INIT;
+    const Loaded l = on_.try_load(file.path(), ladder, &why, &in_chunks);
+    if (!l.model) {
+      ASSERT_TRUE(may_be_refused(why)) << why.text;
+      continue;
+    }
+    EXPECT_TRUE(is_pipelined(l));
+    for (const uint32_t eager : {0u, 1u, 2u, 3u}) {  // this device is ahead of the others
+      host_faults().eager = eager;
+      const auto got = say(l);
+      expect_same_rows(got.first, want.first, text_of(ladder) + "ahead " + std::to_string(eager));
+      EXPECT_TRUE(got.second == want.second) << text_of(ladder) << eager;
+    }
+  }
+}
+
+/// Chunks are under way at once: without the waits between devices they overwrite each other.
+TEST_P(Pipelines, DevicesWaitForEachOther) {
+  const MadeModel file(GetParam());
+  const auto tokens = file.tokens(101);
+  const int32_t half = n_layers() / 2;
+  sharpi_error why = SHARPI_ERROR_INIT;
+  const Loaded l = on_.try_load(file.path(), {{1, half}, {2, n_layers() - half}}, &why, &in_chunks);
+  if (!l.model && may_be_refused(why)) GTEST_SKIP() << why.text;
+  Chat chat(l.model.get()), wrong(l.model.get());
+  chat.prefill(tokens);
+  host_faults().drops_waits = true;
+  host_faults().eager = 1;
+  wrong.prefill(tokens);
+  EXPECT_FALSE(same_bits(chat.logits(), wrong.logits()));
+}
+
+/// A callback that stops the call, or cancels the session, when so many tokens were read.
+struct Stopper {
+  uint64_t at = 0;
+  sharpi_session* cancels = nullptr;
+  std::vector<uint64_t> heard;
+  static int32_t call(void* user, uint32_t, uint64_t done, uint64_t) {
+    auto* self = static_cast<Stopper*>(user);
+    self->heard.push_back(done);
+    if (done < self->at) return 0;
+    if (self->cancels == nullptr) return 1;
+    sharpi_session_cancel(self->cancels);
+    return 0;
+  }
+};
+
+TEST_P(Pipelines, CancelsLeaveWholeChunks) {
+  const MadeModel file(GetParam());
+  const auto tokens = file.tokens(200);
+  const Loaded one = one_device(file);
+  for (const Ladder& ladder : over_devices()) {
+    sharpi_error why = SHARPI_ERROR_INIT;
+    const Loaded l = on_.try_load(file.path(), ladder, &why, &in_chunks);
+    if (!l.model) continue;
+    for (const bool cancels : {false, true}) {
+      Chat chat(l.model.get()), want(one.model.get());
+      Stopper stop{3 * kChunk, cancels ? chat.get() : nullptr, {}};
+      sharpi_prefill_params p;
+      sharpi_prefill_params_init(&p, sizeof p);
+      p.progress = &Stopper::call;
+      p.user_data = &stop;
+      const Prefilled got = read(chat, tokens, &p);
+      EXPECT_EQ(got.status, SHARPI_E_CANCELLED) << text_of(ladder) << got.why;
+      EXPECT_EQ(got.n % kChunk, 0u);
+      EXPECT_GE(got.n, 3 * kChunk);
+      EXPECT_LE(got.n, 8 * kChunk);  // what was under way is read
+      EXPECT_EQ(stop.heard.front(), kChunk);
+      ASSERT_EQ(chat.info().n_tokens, got.n);
+      want.prefill(slice(tokens, 0, got.n));
+      for (Chat* c : {&chat, &want}) c->prefill(slice(tokens, got.n, 200));
+      EXPECT_TRUE(saved(chat) == saved(want)) << text_of(ladder);
+    }
+  }
+}
+
+/// Whichever copy a device refuses, in whichever chunk: the chunks in front count, the session goes
+/// on from there, and says so where a window's rows were lost.
+TEST_P(Pipelines, FailuresLeaveWholeChunks) {
+  const MadeModel file(GetParam());
+  const auto tokens = file.tokens(100);
+  const Loaded one = one_device(file, &in_chunks_without_queries);
+  for (const Ladder& ladder : over_devices()) {
+    sharpi_error why = SHARPI_ERROR_INIT;
+    const Loaded l = on_.try_load(file.path(), ladder, &why, &in_chunks_without_queries);
+    if (!l.model) continue;
+    for (const auto& [device, n] : ladder) {
+      for (int at = 1; at < 40; ++at) {
+        Chat chat(l.model.get());
+        host_faults().fails_on = device;
+        host_faults().fails_in = at;
+        const Prefilled got = read(chat, tokens);
+        const bool failed = host_faults().fails_in == 0;
+        host_faults().fails_on = 0;
+        const std::string what = text_of(ladder) + "copy " + std::to_string(at) + " on " +
+                                 std::to_string(device) + ": " + got.why;
+        ASSERT_EQ(got.status, failed ? SHARPI_E_DEVICE : SHARPI_OK) << what;
+        EXPECT_EQ(chat.info().n_tokens, got.n) << what;
+        if (!failed) break;
+        EXPECT_EQ(got.n % kChunk, 0u) << what;
+        Prefilled rest = read(chat, slice(tokens, got.n, 100));
+        if (rest.status == SHARPI_E_STATE) {  // rows of a window are gone
+          ASSERT_TRUE(GetParam().window != 0) << what << rest.why;
+          ASSERT_EQ(sharpi_session_truncate(chat.get(), 0, nullptr), SHARPI_OK);
+          rest = read(chat, tokens);
+        }
+        ASSERT_EQ(rest.status, SHARPI_OK) << what << rest.why;
+        Chat want(one.model.get());
+        want.prefill(tokens);
+        EXPECT_TRUE(same_bits(chat.logits(), want.logits())) << what;
+        chat.decode(5), want.decode(5);
+        EXPECT_TRUE(same_bits(chat.logits(), want.logits())) << what;
+      }
+    }
+  }
+}
+
+/// Prompts and steps of two sessions at once, with a workspace for each and with one that they
+/// share: a prompt leaves it to whoever waits.
+TEST_P(Pipelines, OthersGetInBetween) {
+  const MadeModel file(GetParam());
+  const int32_t half = n_layers() / 2;
+  for (const uint32_t concurrent : {1u, 2u}) {
+    sharpi_error why = SHARPI_ERROR_INIT;
+    const Loaded l =
+        on_.try_load(file.path(), {{1, half}, {2, n_layers() - half}}, &why, [&](auto* p, auto* s) {
+          in_chunks(p, s);
+          p->max_concurrent = concurrent;
+        });
+    if (!l.model && may_be_refused(why)) GTEST_SKIP() << why.text;
+    const auto speak = [&](uint32_t seed) {
+      Chat chat(l.model.get());
+      for (int i = 0; i < 2; ++i) {
+        chat.prefill(file.tokens(90, seed));
+        for (int32_t t = 0; t < 6; ++t) chat.decode(3 + t);
+      }
+      return saved(chat);
+    };
+    const std::vector<char> want[] = {speak(1), speak(2)};
+    for (int round = 0; round < 3; ++round) {
+      std::vector<char> got[2];
+      std::thread second([&] { got[1] = speak(2); });
+      got[0] = speak(1);
+      second.join();
+      for (int i = 0; i < 2; ++i) EXPECT_TRUE(got[i] == want[i]) << concurrent << round << i;
+    }
+  }
+}
+
+/// Bounded sessions compact between chunks, which ends a pipeline.
+TEST_P(Pipelines, BoundedSessionsCompactAsOnOneDevice) {
+  const MadeModel file(GetParam());
+  const auto tokens = file.tokens(180);
+  const Edit bounded = [](auto* p, auto* s) {
+    in_chunks(p, s);
+    s->kv_budget = 60;
+  };
+  sharpi_error why = SHARPI_ERROR_INIT;
+  const Loaded one = on_.try_load(file.path(), {{2, n_layers()}}, &why, bounded);
+  ASSERT_TRUE(one.model) << why.text;
+  Chat want(one.model.get());
+  want.prefill(tokens);
+  want.decode(3);
+  for (const Ladder& ladder : over_devices()) {
+    const Loaded l = on_.try_load(file.path(), ladder, &why, bounded);
+    if (!l.model) continue;
+    Chat chat(l.model.get());
+    chat.prefill(tokens);
+    chat.decode(3);
+    EXPECT_TRUE(saved(chat) == saved(want)) << text_of(ladder);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Pipelines, ::testing::ValuesIn(recipes()),
+                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
+                           std::string name = p.param.arch + "_" + std::to_string(p.index);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace sharpi::testing

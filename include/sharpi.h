@@ -1336,8 +1336,9 @@ typedef struct sharpi_prefill_params {
                                                     chunks a cancel loses less, and reading is slower. */
   sharpi_progress_fn progress;                 /**< Called after every chunk, and after every layer of one
                                                     (on a GPU, of more than one token), whose tokens then
-                                                    count by the share of layers that are computed; default
-                                                    null. */
+                                                    count by the share of layers that are computed; after
+                                                    chunks alone while these pass several GPUs as a pipeline.
+                                                    Default null. */
   void *user_data;
 } sharpi_prefill_params;
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */

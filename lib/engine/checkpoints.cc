@@ -73,7 +73,7 @@ Status Checkpoints::truncate(uint32_t n_tokens) {
     return Status::error(Code::kInvalidArgument,
                          "length %u is more than the %u tokens of the session", n_tokens, now);
   }
-  if (n_tokens == now) return Status::ok();
+  if (n_tokens == now && core_.transcript.has_state()) return Status::ok();
   if (n_tokens != 0 && n_tokens < ledger.evicted_floor()) {
     return Status::error(Code::kState, "rows up to position %u were evicted; %s",
                          ledger.evicted_floor(), nearest_text(reachable(), n_tokens).c_str());

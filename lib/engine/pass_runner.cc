@@ -83,6 +83,13 @@ void PassRunner::failed(const Status& why, uint32_t n_rows, bool rings_written) 
   core_.transcript.fail(n_rows, rings_written, core_.shape.n_draft + 1);
 }
 
+/// The pass behind the oldest writes its state where that of what was read is.
+void PassRunner::failed_under_way(const Status& why, uint32_t n_oldest, uint32_t n_rows,
+                                  bool rings_written) {
+  failed(why, n_rows, rings_written);
+  if (n_rows > n_oldest && core_.spec().is_hybrid()) core_.transcript.lose_state();
+}
+
 void PassRunner::commit(std::span<const int32_t> tokens, uint32_t n_logit_rows) {
   core_.changed = false;
   for (const auto& tier : core_.tiers) tier->store().commit_state();

@@ -40,6 +40,8 @@ class PassRunner {
   /// sessions of the batch make room first, because that may run the MTP block, after which its
   /// hidden rows go to another place.
   Status begin(uint32_t n_rows, SequenceRows* rows);
+  /// The same of passes in a pipeline over n_rows rows, of which the first n_oldest failed.
+  void failed_under_way(const Status& why, uint32_t n_oldest, uint32_t n_rows, bool rings_written);
   /// Of a pass over n_rows rows of the session, also one that others took part in.
   /// `rings_written`: as the submission says.
   void failed(const Status& why, uint32_t n_rows, bool rings_written);

@@ -177,7 +177,8 @@ Status Prompter::read_pipelined(Reading* r, size_t end) {
     const size_t n = r->chunk_at(r->done);
     const Status ended = pipeline.finish();
     if (!ended.is_ok()) {
-      runner_.failed(ended, static_cast<uint32_t>(given - r->done), rings_written);
+      runner_.failed_under_way(ended, static_cast<uint32_t>(n),
+                               static_cast<uint32_t>(given - r->done), rings_written);
       return ended;
     }
     commit(r, n);

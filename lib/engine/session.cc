@@ -88,7 +88,8 @@ Status Session::check() const {
 }
 
 bool Session::is_whole() const {
-  return state_->core.ledger().rings_are_whole();
+  const Transcript& read = state_->core.transcript;
+  return read.has_state() && read.ledger().rings_are_whole();
 }
 
 Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,

@@ -106,11 +106,16 @@ Status SessionCore::begin_call() {
   SHARPI_TRY(Model::check_may_compute());  // before anything changes
   SHARPI_TRY(transcript.check());
   changed = false;
-  if (!is_cancelled()) return check_rings();
+  if (!is_cancelled()) return check_whole();
   return Status::error(Code::kCancelled, "the call was cancelled before it began; nothing changed");
 }
 
-Status SessionCore::check_rings() const {
+Status SessionCore::check_whole() const {
+  if (!transcript.has_state()) {
+    return Status::error(Code::kState,
+                         "a call that failed has overwritten the recurrent state; truncate the "
+                         "session to 0 or to a checkpoint, or restore a saved one");
+  }
   if (ledger().rings_are_whole()) return Status::ok();
   return Status::error(
       Code::kState,

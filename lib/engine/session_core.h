@@ -47,9 +47,9 @@ struct SessionCore {
   uint64_t full_cache_bytes() const;
 
   /// A cancel that came while nothing ran ends the call at once, and nothing is computed from rings
-  /// that are not whole.
+  /// that are not whole, or a recurrent state that is lost.
   Status begin_call();
-  Status check_rings() const;
+  Status check_whole() const;
   bool is_cancelled() const { return !changed && cancelled.load(std::memory_order_relaxed); }
   /// The flag that a pass polls to stop half way; null = the pass must be finished.
   const std::atomic<bool>* stop_flag() const;

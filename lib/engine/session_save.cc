@@ -262,14 +262,14 @@ class SessionSaver {
 }  // namespace
 
 Result<uint64_t> saved_bytes(const SessionState& session) {
-  SHARPI_TRY(session.core.check_rings());
+  SHARPI_TRY(session.core.check_whole());
   SessionSaver counter(session, nullptr);
   SHARPI_TRY(counter.run(0));
   return counter.bytes();
 }
 
 Status save_session(const SessionState& session, BlobSink* to, uint64_t bytes) {
-  SHARPI_TRY(session.core.check_rings());
+  SHARPI_TRY(session.core.check_whole());
   return SessionSaver(session, to).run(bytes);
 }
 

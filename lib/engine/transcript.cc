@@ -69,6 +69,7 @@ void Transcript::take_back(uint32_t n_tokens) noexcept {
   n_other_ = std::min(n_other_, n_tokens);
   n_tried_ = 0;
   logit_rows_ = {};
+  state_lost_ = false;
 }
 
 void Transcript::compact(std::span<const KvMove> moves) noexcept {
@@ -86,6 +87,7 @@ void Transcript::shift_context(uint32_t shift) noexcept {
 
 void Transcript::copy_from(const Transcript& from) {
   ledger_ = from.ledger_;
+  state_lost_ = from.state_lost_;
   tokens_.assign(from.tokens_.begin(), from.tokens_.end());
   logit_rows_ = from.logit_rows_;
   n_other_ = from.n_other_;

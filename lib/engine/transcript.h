@@ -54,6 +54,10 @@ class Transcript {
   /// queries, logits and, with `rings_written`, rows of sliding windows; its first n_spare rows
   /// overwrite only rows that no window sees any more.
   void fail(uint32_t n_rows, bool rings_written, uint32_t n_spare) noexcept;
+  /// Passes that failed one behind the other have overwritten the recurrent state of what was read:
+  /// nothing may compute before the session goes back to a state that it has.
+  void lose_state() noexcept { state_lost_ = true; }
+  bool has_state() const { return !state_lost_; }
   /// What follows the first n_tokens is read with other adapters. Pre: there are as many.
   void note_other_adapters(uint32_t n_tokens) noexcept { n_other_ = n_tokens; }
   /// All rows have their replay scores.
@@ -88,6 +92,7 @@ class Transcript {
   std::vector<int32_t> tokens_;  // capacity n_ctx from the start
   uint32_t n_tried_ = 0;         // of them, behind those that the ledger counts
   uint32_t n_other_ = 0;         // of those that the ledger counts, the first
+  bool state_lost_ = false;
   LogitRows logit_rows_;
 };
 

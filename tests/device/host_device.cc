@@ -72,8 +72,11 @@ void HostQueue::meets_host() const {
 Status HostQueue::copy(void* to, const void* from, uint64_t bytes, device::Way way,
                        const char* what) const {
   HostFaults& faults = host_faults();
-  if (faults.fails_on == device_ && faults.fails_in > 0 && --faults.fails_in == 0)
-    return Status::error(Code::kDevice, "injected failure of the copy: %s", what);
+  if (faults.fails_on == device_ && faults.fails_in > 0 && --faults.fails_in == 0) {
+    const Status why = Status::error(Code::kDevice, "injected failure of the copy: %s", what);
+    if (!faults.fails_late) return why;
+    give([why] { return why; });
+  }
   const bool rows_out = std::string_view(what) == "hidden rows on their way out";
   if (rows_out && way == device::Way::kWithin) ++counts_->n_direct;
   const bool table = std::string_view(what) == "upload of the call table";

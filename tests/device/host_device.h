@@ -95,6 +95,7 @@ struct HostFaults {
   /// Copies that are given to the queues of a device, counted down; that at 1 is refused.
   std::atomic<uint32_t> fails_on{0};
   std::atomic<int> fails_in{0};
+  std::atomic<bool> fails_late{false};  // it is taken, and fails when it is its turn
 };
 
 class HostDevice final : public device::Device {

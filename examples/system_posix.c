@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
+#ifdef __linux__
+#define _GNU_SOURCE /* F_SETPIPE_SZ */
+#else
 #define _POSIX_C_SOURCE 200809L /* fileno() beside the names of C99 alone */
+#endif
 
+#include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "system.h"
@@ -16,6 +22,19 @@ FILE* open_file(const char* path, const char* mode) {
 
 int is_terminal(FILE* file) {
   return isatty(fileno(file));
+}
+
+void carry_bytes(FILE* file) {
+  setvbuf(file, NULL, _IONBF, 0);
+#ifdef F_SETPIPE_SZ
+  (void)fcntl(fileno(file), F_SETPIPE_SZ, 1 << 20); /* a file is none */
+#endif
+}
+
+double seconds_now(void) {
+  struct timespec now = {0, 0};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 uint64_t resident_bytes(void) {

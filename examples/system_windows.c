@@ -62,6 +62,18 @@ int is_terminal(FILE* file) {
   return _isatty(_fileno(file));
 }
 
+void carry_bytes(FILE* file) {
+  _setmode(_fileno(file), _O_BINARY);
+  setvbuf(file, NULL, _IONBF, 0);
+}
+
+double seconds_now(void) {
+  LARGE_INTEGER now, rate;
+  QueryPerformanceCounter(&now);
+  QueryPerformanceFrequency(&rate);
+  return (double)now.QuadPart / (double)rate.QuadPart;
+}
+
 uint64_t resident_bytes(void) {
   PROCESS_MEMORY_COUNTERS now = {.cb = sizeof now};
   return GetProcessMemoryInfo(GetCurrentProcess(), &now, sizeof now) ? now.WorkingSetSize : 0;

@@ -20,7 +20,7 @@ mkdir -p "$stage/lib" "$stage/examples"
 tools/suite_sources.py "$build" > "$stage/suites.tsv"
 sed "s|^$build/||" "$build/tests_suites.txt" > "$stage/tests_suites.txt"
 programs=(tests/list_isas tests/list_fixtures)
-for program in chat compact generate plan; do programs+=("examples/$program"); done
+for program in chat compact generate move plan; do programs+=("examples/$program"); done
 while read -r program _ where; do
   [[ $where == apart ]] || programs+=("$program")
 done < "$stage/tests_suites.txt"

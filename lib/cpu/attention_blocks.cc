@@ -21,9 +21,10 @@ KvView chunk_view(const Pass& p, const KvView& like, uint32_t sequence) {
   for (uint32_t i = 0; i < sequence; ++i)
     block += div_up(p.rows.sequences[i].n_rows, kKvBlockSlots);
   KvView v = like;
-  v.block_stride = uint64_t{kKvBlockSlots} * (like.k_row_bytes + like.v_row_bytes);
+  const uint32_t v_bytes = like.one_row ? 0 : like.v_row_bytes;
+  v.block_stride = uint64_t{kKvBlockSlots} * (like.k_row_bytes + v_bytes);
   v.k = p.ws.get<std::byte>(Buf::kKvChunk) + block * v.block_stride;
-  v.v = v.k + uint64_t{kKvBlockSlots} * like.k_row_bytes;
+  v.v = like.one_row ? v.k : v.k + uint64_t{kKvBlockSlots} * like.k_row_bytes;
   return v;
 }
 
@@ -54,6 +55,7 @@ KvView text_view(const Pass& p, const AttentionSpec& a, const SequenceRows& q) {
 
 AttentionBlocks::AttentionBlocks(const BlockOps& ops)
     : ops_(ops),
+      latent_(ops),
       spec_(ops.spec()),
       kernels_(ops.kernels()),
       ropes_(make_rope_tables(spec_, &rope_of_layer_)),
@@ -107,6 +109,7 @@ void AttentionBlocks::project_qkv(const Pass& p, uint32_t layer) const {
   if (l.mixer_norm) ops_.norm_rows(p, p.ws.get(Buf::kX), l.mixer_norm, p.ws.get(Buf::kNorm));
   const MatmulInput in =
       p.input(l.mixer_norm ? Buf::kNorm : Buf::kX, spec_.n_embd, p.rows.n_rows, Buf::kActE);
+  if (a.latent) return latent_.project_in(p, in, a);
   const uint64_t kv = uint64_t{a.n_kv_heads} * a.head_dim;
   std::array<WeightProduct, 3> products;
   size_t n = 0;
@@ -139,6 +142,9 @@ void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
   const float eps = spec_.rms_eps;
   const bool own = a.kv_source < 0;
   ops_.each_row(p.rows.n_rows, [&](uint64_t r) {
+    const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
+    const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
+    if (a.latent) return latent_.join_row(p, a, r, cos, sin);
     float* q = p.ws.get(Buf::kQ) + r * a.q.n_out;
     float* k = p.ws.get(Buf::kK) + r * kv_dim;
     float* v = p.ws.get(Buf::kV) + r * kv_dim;
@@ -163,8 +169,6 @@ void AttentionBlocks::norm_and_rope(const Pass& p, uint32_t layer) const {
       rms_norm(kernels_, q, f32_weights(a.q_norm), eps, q_dim, q);
       if (own) rms_norm(kernels_, k, f32_weights(a.k_norm), eps, kv_dim, k);
     }
-    const float* cos = p.ws.get(Buf::kCos) + (table + r) * half;
-    const float* sin = p.ws.get(Buf::kSin) + (table + r) * half;
     rope_apply(kernels_, a.rope.pairs, q, a.n_heads, d, a.rope.n_rot, cos, sin);
     if (a.temperature != 0.0f) scale_inplace(kernels_, q, temperature(a, p.rows, r), q_dim);
     if (!own) return;
@@ -184,7 +188,7 @@ void AttentionBlocks::capture_queries(const Pass& p, uint32_t layer) const {
     const uint32_t skip = q.n_rows > room ? q.n_rows - room : 0;
     for (uint32_t i = skip; i < q.n_rows; ++i) {
       const uint64_t slot = p.rows.capture == Capture::kRing ? (q.position + i) % room : i - skip;
-      std::memcpy(to + slot * dim, p.ws.get(Buf::kQ) + (q.first_row + i) * a.q.n_out,
+      std::memcpy(to + slot * dim, p.ws.get(Buf::kQ) + (q.first_row + i) * a.query_row(),
                   dim * sizeof(float));
     }
   }
@@ -203,7 +207,8 @@ Status AttentionBlocks::append_by_head(const Pass& p, uint32_t layer, const Sequ
       const KvView to = session->head_view(layer, h);
       const uint64_t slot = q.ledger->n_slots(layer, h) + i;
       if (!store_row(kernels_, to.k_dtype, a.head_dim, k + h * d, d, to.k_row(slot)).is_ok() ||
-          !store_row(kernels_, to.v_dtype, a.head_dim, v + h * d, d, to.v_row(slot)).is_ok())
+          (!to.one_row &&
+           !store_row(kernels_, to.v_dtype, a.head_dim, v + h * d, d, to.v_row(slot)).is_ok()))
         bad.store(true, std::memory_order_relaxed);
     }
   });
@@ -233,8 +238,10 @@ Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
       const uint64_t r = q.first_row + i;
       const Status k = store_row(kernels_, to.k_dtype, a.head_dim, p.ws.get(Buf::kK) + r * kv_dim,
                                  kv_dim, to.k_row(slot0 + i));
-      const Status v = store_row(kernels_, to.v_dtype, a.head_dim, p.ws.get(Buf::kV) + r * kv_dim,
-                                 kv_dim, to.v_row(slot0 + i));
+      const Status v = to.one_row
+                           ? Status::ok()
+                           : store_row(kernels_, to.v_dtype, a.head_dim,
+                                       p.ws.get(Buf::kV) + r * kv_dim, kv_dim, to.v_row(slot0 + i));
       if (!k.is_ok() || !v.is_ok()) bad.store(true, std::memory_order_relaxed);
     });
     if (bad.load())
@@ -254,8 +261,8 @@ Status AttentionBlocks::capture_replay(const Pass& p, uint32_t layer) const {
     t.first_slot = q.ledger->n_slots(source);
     t.n_rows = q.n_rows;
     t.first_position = q.position;
-    t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
-    t.q_stride = a.q.n_out;
+    t.q = p.ws.get(Buf::kQ) + q.first_row * a.query_row();
+    t.q_stride = a.query_row();
     const auto score = [&](const ReplayTask& task) {
       return score_replay(ops_.pool(), kernels_, task, p.ws.get<std::byte>(Buf::kReplay),
                           p.ws.size(Buf::kReplay));
@@ -286,8 +293,8 @@ Status AttentionBlocks::flush_ring(const Pass& p) const {
     const KvView chunk = chunk_view(p, store, s);
     for (uint64_t i = q.n_rows > ring ? q.n_rows - ring : 0; i < q.n_rows; ++i) {
       const uint64_t slot = (q.position + i) % ring;
-      std::memcpy(store.k_row(slot), chunk.k_row(i), store.k_row_bytes);
-      std::memcpy(store.v_row(slot), chunk.v_row(i), store.v_row_bytes);
+      for (const bool value : layout.find(layer)->sides())
+        std::memcpy(store.row(value, slot), chunk.row(value, i), store.row_bytes(value));
     }
   }
   return Status::ok();
@@ -337,8 +344,8 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
   for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
     AttentionTask& t = tasks[n] = {};
-    t.q = p.ws.get(Buf::kQ) + q.first_row * a.q.n_out;
-    t.q_stride = a.q.n_out;
+    t.q = p.ws.get(Buf::kQ) + q.first_row * a.query_row();
+    t.q_stride = a.query_row();
     t.o = p.ws.get(Buf::kMix) + q.first_row * q_dim;
     t.o_stride = q_dim;
     t.n_rows = q.n_rows;
@@ -379,8 +386,9 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
 
 void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec_.layers[layer].attention;
-  const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
-  const MatmulInput in = p.input(Buf::kMix, q, p.rows.n_rows, Buf::kActWide);
+  const MatmulInput in = a.latent
+                             ? latent_.project_values(p, a)
+                             : p.input(Buf::kMix, a.mixed_row(), p.rows.n_rows, Buf::kActWide);
   ops_.product(p, in, a.o, p.ws.get(Buf::kY), spec_.n_embd);
   const LayerSpec& l = spec_.layers[layer];
   ops_.add_residual(p, {l.residual_scale, l.mixer_post_norm, a.o_bias, l.mixer_residual_norm});

@@ -9,6 +9,7 @@
 
 #include "cpu/attention.h"
 #include "cpu/block_ops.h"
+#include "cpu/latent_blocks.h"
 #include "cpu/replay.h"
 #include "tier/rope_tables.h"
 
@@ -40,6 +41,7 @@ class AttentionBlocks {
   void project_out(const Pass& p, uint32_t layer) const;
 
   const BlockOps& ops_;
+  const LatentBlocks latent_;
   const ModelSpec& spec_;
   const KernelSet& kernels_;
   std::vector<int32_t> rope_of_layer_;

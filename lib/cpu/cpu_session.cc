@@ -251,14 +251,12 @@ Status by_head_only(uint32_t layer) {
 
 /// n rows of a view from slot `first` on, one after the other, out of it or into it.
 void copy_rows_out(const KvView& v, bool value, uint32_t first, uint32_t n, std::byte* to) {
-  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
-  for (uint32_t i = 0; i < n; ++i)
-    std::memcpy(to + i * bytes, value ? v.v_row(first + i) : v.k_row(first + i), bytes);
+  const uint64_t bytes = v.row_bytes(value);
+  for (uint32_t i = 0; i < n; ++i) std::memcpy(to + i * bytes, v.row(value, first + i), bytes);
 }
 void copy_rows_in(const KvView& v, bool value, uint32_t first, uint32_t n, const std::byte* from) {
-  const uint64_t bytes = value ? v.v_row_bytes : v.k_row_bytes;
-  for (uint32_t i = 0; i < n; ++i)
-    std::memcpy(value ? v.v_row(first + i) : v.k_row(first + i), from + i * bytes, bytes);
+  const uint64_t bytes = v.row_bytes(value);
+  for (uint32_t i = 0; i < n; ++i) std::memcpy(v.row(value, first + i), from + i * bytes, bytes);
 }
 
 }  // namespace
@@ -390,7 +388,7 @@ void move_piece(std::byte* base, uint64_t block_stride, uint64_t row_bytes, uint
 /// One head's part of every row.
 void move_head(const KvView& v, bool value, uint32_t head, std::span<const uint32_t> keep) {
   std::byte* base = value ? v.v : v.k;
-  const uint64_t row = value ? v.v_row_bytes : v.k_row_bytes;
+  const uint64_t row = v.row_bytes(value);
   for (const KvPart& part : KvHeadParts(v, value, head)) {
     move_piece(base, v.block_stride, row, part.offset, part.bytes, keep);
   }
@@ -410,27 +408,25 @@ void CpuSession::move_replay_scores(const KvMove& m) noexcept {
 }
 
 void CpuSession::move_rows(const KvMove& m) noexcept {
+  const KvLayerLayout& layer = *layout_.find(m.layer);
   if (is_layer_by_head(m.layer)) {
-    for (uint32_t h = 0; h < layout_.find(m.layer)->n_heads; ++h) {
+    for (uint32_t h = 0; h < layer.n_heads; ++h) {
       const KvView v = head_view(m.layer, h);
       const std::span<const uint32_t> keep = m.keep[m.keep.size() == 1 ? 0 : h];
       for (uint32_t i = 0; i < keep.size(); ++i) {
         if (keep[i] == i) continue;
-        std::memcpy(v.k_row(i), v.k_row(keep[i]), v.k_row_bytes);
-        std::memcpy(v.v_row(i), v.v_row(keep[i]), v.v_row_bytes);
+        for (const bool value : layer.sides())
+          std::memcpy(v.row(value, i), v.row(value, keep[i]), v.row_bytes(value));
       }
     }
     return;
   }
   const KvView v = view(m.layer);
-  if (m.keep.size() == 1) {
-    move_piece(v.k, v.block_stride, v.k_row_bytes, 0, v.k_row_bytes, m.keep[0]);
-    move_piece(v.v, v.block_stride, v.v_row_bytes, 0, v.v_row_bytes, m.keep[0]);
-    return;
-  }
-  for (uint32_t h = 0; h < v.n_heads; ++h) {
-    move_head(v, false, h, m.keep[h]);
-    move_head(v, true, h, m.keep[h]);
+  for (const bool value : layer.sides()) {
+    const uint64_t row = v.row_bytes(value);
+    if (m.keep.size() == 1) move_piece(value ? v.v : v.k, v.block_stride, row, 0, row, m.keep[0]);
+    for (uint32_t h = 0; m.keep.size() != 1 && h < v.n_heads; ++h)
+      move_head(v, value, h, m.keep[h]);
   }
 }
 

@@ -19,6 +19,8 @@ struct Widths {
   uint64_t ffn = 0, wide_in = 0;
   uint32_t n_experts = 0, n_used = 0, d_expert = 0;
   uint32_t attn_heads = 0, attn_kv_heads = 0, attn_dim = 0, half_rot = 0;
+  uint32_t latent_heads = 0;
+  uint64_t latent_in = 0;  // of products of single heads
   bool beside_dense = false, chooses_apart = false;
   DeltaNetShape delta;
   Mamba2Shape mamba;
@@ -31,13 +33,22 @@ void take32(uint32_t* most, uint32_t value) {
   *most = std::max(*most, value);
 }
 
+void add_latent(Widths* w, const AttentionSpec& a) {
+  take(&w->gate, std::max(a.q.n_out, a.mixed_row()));
+  take(&w->mix, a.latent.q_a.n_out);
+  take(&w->wide_in, a.latent.q_a.n_out);
+  take32(&w->latent_heads, a.n_heads);
+  take(&w->latent_in, std::max(a.latent.key_dim, a.latent.rank));
+}
+
 void add_attention(Widths* w, const AttentionSpec& a) {
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
   take(&w->q, a.output_gate ? 2 * q : a.fused_qkv ? a.q.n_out : q);
   take(&w->gate, a.output_gate ? q : 0);
   take(&w->kv, uint64_t{a.n_kv_heads} * a.head_dim);
   take(&w->mix, q);
-  take(&w->wide_in, q);
+  take(&w->wide_in, a.mixed_row());
+  if (a.latent) add_latent(w, a);
   take32(&w->attn_heads, a.n_heads);
   take32(&w->attn_kv_heads, a.n_kv_heads);
   take32(&w->attn_dim, a.head_dim);
@@ -161,6 +172,8 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add_floats(Buf::kBeta, w.delta.n_v_heads == 0 ? 0 : rows * w.heads_v);
   out.add_floats(Buf::kY, rows * e);
   add_moe_buffers(&out, w, rows, e);
+  out.add(Buf::kHeadRows, uint64_t{rows} * w.latent_heads * sizeof(uint32_t));
+  out.add(Buf::kHeadTasks, w.latent_heads * sizeof(MatmulTask));
   out.add_floats(Buf::kPair, spec.pair ? 2 * rows * e : 0);
   out.add_floats(Buf::kPle, rows * spec.n_layers() * uint64_t{spec.d_ple});
   out.add_floats(Buf::kPleTmp, rows * ple_slice_floats(spec));
@@ -180,12 +193,13 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
   out.add(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
   out.add(Buf::kActWide,
-          std::max(Matmul::prepared_bytes(matmul, w.wide_in, rows),
-                   w.d_expert == 0 ? 0
-                                   : Matmul::prepared_bytes(matmul, w.d_expert,
-                                                            static_cast<uint32_t>(wide_rows))));
+          std::max({Matmul::prepared_bytes(matmul, w.wide_in, rows),
+                    Matmul::prepared_bytes(matmul, w.latent_in, rows * w.latent_heads),
+                    w.d_expert == 0 ? 0
+                                    : Matmul::prepared_bytes(matmul, w.d_expert,
+                                                             static_cast<uint32_t>(wide_rows))}));
   out.add(Buf::kMatmul,
-          Matmul::scratch_bytes(matmul, n_threads, std::max(e, w.wide_in),
+          Matmul::scratch_bytes(matmul, n_threads, std::max({e, w.wide_in, w.latent_in}),
                                 static_cast<uint32_t>(w.d_expert == 0 ? rows : wide_rows)));
   out.add(Buf::kAttention, w.attn_heads == 0
                                ? 0

@@ -20,7 +20,7 @@ enum class Buf : uint32_t {
   kX,     // [rows][E] hidden
   kNorm,  // [rows][E] normalised input of a mixer or FFN
   kQ,     // [rows][H*D (*2 with output gate)]
-  kGate,  // [rows][H*D] output gate of attention; delta net: z
+  kGate,  // [rows][H*D] output gate of attention; delta net: z; latent attention: queries, outputs
   kK,
   kV,      // [rows][Hk*D]
   kMix,    // [rows][H*D] attention output; delta net, Mamba-2: output
@@ -41,6 +41,8 @@ enum class Buf : uint32_t {
   kMoeIota,     // [rows * k] 0, 1, 2, ...
   kMoeFirst,    // [n_experts + 1] first slot of each expert
   kMoeTasks,    // MatmulTask[2 * n_experts]
+  kHeadRows,    // [heads][rows] of latent attention: which row of all heads' a head's own is
+  kHeadTasks,   // MatmulTask[heads]
   kPair,        // [rows][2E] normalised embedding and hidden row of an MTP block
   kPle,         // [rows][n_layers * P]
   kPleTmp,      // [rows][P], or a slice's blocks

@@ -17,6 +17,8 @@ Status check_mixer(uint32_t i, const LayerSpec& l) {
     case MixerKind::kNone:
       return not_yet(i, "has no mixer");
     case MixerKind::kAttention:
+      if (l.attention.latent) return not_yet(i, "has multi-head latent attention");
+      break;
     case MixerKind::kGatedDeltaNet:
       break;
   }

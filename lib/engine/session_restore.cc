@@ -109,7 +109,7 @@ class SessionRestorer : private BlobHead {
       return Status::ok();
     }
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
-    for (const bool value : {false, true}) {
+    for (const bool value : kv.layout().find(l)->sides()) {
       if (!g.ring && by_head())
         SHARPI_TRY(rows_by_head(in, &kv, RowSide::of_head(*kv.layout().find(l), value), l));
       else

@@ -156,7 +156,7 @@ class SessionSaver {
     const KvGroup& g = kv.layout().groups[static_cast<size_t>(group)];
     const uint32_t first = g.ring ? h_.ring_low : 0,
                    n = g.ring ? h_.n_tokens - first : core_.ledger().n_slots(l);
-    for (const bool value : {false, true}) {
+    for (const bool value : kv.layout().find(l)->sides()) {
       if (!g.ring && core_.ledger().is_by_head())
         SHARPI_TRY(rows_by_head(kv, RowSide::of_head(*kv.layout().find(l), value), l));
       else

@@ -12,17 +12,6 @@ namespace {
 
 constexpr uint32_t kNowhere = UINT32_MAX;  // nobody needs the unit any more
 
-KvView view_of(const KvLayerLayout& l) {
-  KvView v;
-  v.k_row_bytes = l.k_row_bytes;
-  v.v_row_bytes = l.v_row_bytes;
-  v.k_dtype = l.k_dtype;
-  v.v_dtype = l.v_dtype;
-  v.n_heads = l.n_heads;
-  v.head_dim = l.head_dim;
-  return v;
-}
-
 /// One head's part of n rows, one behind the other.
 void copy_head(const KvView& like, bool value, uint32_t head, const std::byte* rows, uint32_t n,
                std::byte* to) {
@@ -132,12 +121,12 @@ void HeadBlocks::name_blocks(uint32_t n_slots) noexcept {
 KvView HeadBlocks::view(size_t layer, uint32_t head, std::byte* base) const {
   const KvLayerLayout& l = group_->layers[layer];
   const uint32_t h = first_head_[layer] + head;
-  KvView v = view_of(l);
+  KvView v = l.view();
   v.n_heads = 1;
-  v.k_row_bytes = l.k_row_bytes / l.n_heads;
-  v.v_row_bytes = l.v_row_bytes / l.n_heads;
+  v.k_row_bytes /= l.n_heads;
+  v.v_row_bytes /= l.n_heads;
   v.k = base;
-  v.v = base + heads_[h].v_offset;
+  v.v = l.one_row() ? v.k : base + heads_[h].v_offset;
   v.table = table(h);
   return v;
 }
@@ -147,7 +136,7 @@ KvView HeadBlocks::view(size_t layer, uint32_t head, std::byte* base) const {
 uint64_t HeadBlocks::unpack_layer(std::byte* base, size_t layer, uint32_t block,
                                   std::span<const uint32_t> counts, uint64_t to) noexcept {
   const KvLayerLayout& l = group_->layers[layer];
-  const KvView like = view_of(l);
+  const KvView like = l.view();
   const uint32_t first = block * kKvBlockSlots;
   const auto live = [&](uint32_t h) {
     const uint32_t n = counts[first_head_[layer] + h];
@@ -163,7 +152,7 @@ uint64_t HeadBlocks::unpack_layer(std::byte* base, size_t layer, uint32_t block,
     const uint32_t n = live(h), in_group = first_head_[layer] + h;
     if (n == 0) continue;
     copy_head(like, false, h, k, n, base + to);
-    copy_head(like, true, h, v, n, base + to + heads_[in_group].v_offset);
+    if (!l.one_row()) copy_head(like, true, h, v, n, base + to + heads_[in_group].v_offset);
     table(in_group)[block] = to;
     to += heads_[in_group].block_bytes;
   }

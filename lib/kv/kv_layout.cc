@@ -17,7 +17,7 @@ KvLayerLayout layer_layout(uint32_t layer, const AttentionSpec& a, KvDtypePair d
   l.v_dtype = dtype.v;
   const uint64_t n = uint64_t{a.n_kv_heads} * a.head_dim;
   l.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(dtype.k, n));
-  l.v_row_bytes = static_cast<uint32_t>(kv_row_bytes(dtype.v, n));
+  l.v_row_bytes = a.one_row() ? 0 : static_cast<uint32_t>(kv_row_bytes(dtype.v, n));
   return l;
 }
 
@@ -83,20 +83,44 @@ KvLayout make_kv_layout(const ModelSpec& spec, const std::vector<bool>& on_tier,
   return layout;
 }
 
-KvView KvLayout::view(uint32_t layer, std::byte* base) const {
-  const KvLayerLayout& l = *find(layer);
+KvView KvLayerLayout::view() const {
   KvView v;
-  v.k = base + l.k_offset;
-  v.v = base + l.v_offset;
-  v.block_stride = groups[static_cast<size_t>(group_of_layer[layer])].block_stride;
-  v.k_row_bytes = l.k_row_bytes;
-  v.v_row_bytes = l.v_row_bytes;
-  v.k_dtype = l.k_dtype;
-  v.v_dtype = l.v_dtype;
-  v.n_heads = l.n_heads;
-  v.head_dim = l.head_dim;
+  v.k_row_bytes = k_row_bytes;
+  v.v_row_bytes = one_row() ? k_row_bytes : v_row_bytes;
+  v.k_dtype = k_dtype;
+  v.v_dtype = v_dtype;
+  v.n_heads = n_heads;
+  v.head_dim = head_dim;
+  v.one_row = one_row();
   return v;
 }
+
+KvView KvLayout::view(uint32_t layer, std::byte* base) const {
+  const KvLayerLayout& l = *find(layer);
+  KvView v = l.view();
+  v.k = base + l.k_offset;
+  v.v = l.one_row() ? v.k : base + l.v_offset;
+  v.block_stride = groups[static_cast<size_t>(group_of_layer[layer])].block_stride;
+  return v;
+}
+
+uint64_t kv_token_bytes(const AttentionSpec& a, KvDtypePair dtypes) {
+  const KvLayerLayout one = layer_layout(0, a, dtypes);
+  return uint64_t{one.k_row_bytes} + one.v_row_bytes;
+}
+
+namespace {
+
+/// One row cannot be in two codecs.
+Status check_one_row(uint32_t layer, const AttentionSpec& a, KvDtypePair dtypes) {
+  if (!a.one_row() || dtypes.k == dtypes.v) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "layer %u stores one row that is key and value: k_dtype and v_dtype are %s "
+                       "and %s, but have to be the same",
+                       layer, kv_dtype_name(dtypes.k), kv_dtype_name(dtypes.v));
+}
+
+}  // namespace
 
 Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier,
                          const std::vector<KvDtypePair>& dtypes) {
@@ -104,6 +128,7 @@ Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier
     if (!on_tier[l] || !spec.layers[l].owns_kv()) continue;
     const AttentionSpec& a = spec.layers[l].attention;
     const uint64_t n = uint64_t{a.n_kv_heads} * a.head_dim;
+    SHARPI_TRY(check_one_row(l, a, dtypes[l]));
     for (const KvDtype dtype : {dtypes[l].k, dtypes[l].v}) {
       const KvCodec* codec = kv_codec(dtype);
       if (codec == nullptr) {

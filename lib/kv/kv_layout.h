@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/checked.h"
@@ -14,13 +15,22 @@
 
 namespace sharpi {
 
-/// One layer inside a group.
+/// One layer inside a group. Where one row is key and value (AttentionSpec::one_row()) it is the K
+/// row, and V rows have no bytes.
 struct KvLayerLayout {
   uint32_t layer = 0;
   uint32_t n_heads = 0, head_dim = 0;
   KvDtype k_dtype = KvDtype::kF32, v_dtype = KvDtype::kF32;
   uint32_t k_row_bytes = 0, v_row_bytes = 0;
   uint64_t k_offset = 0, v_offset = 0;  // of row 0 inside a block
+  bool one_row() const { return v_row_bytes == 0; }
+  /// The sides that are stored: K (false) and V (true), or K alone.
+  std::span<const bool> sides() const {
+    static constexpr bool kSides[] = {false, true};
+    return {kSides, one_row() ? size_t{1} : size_t{2}};
+  }
+  /// What a view of such rows says of them; addresses are the caller's.
+  KvView view() const;
 };
 
 /// Layers that always hold the same number of slots: one address range.
@@ -62,7 +72,7 @@ struct KvLayout {
   }
 };
 
-/// K and V dtype of one layer, AUTO resolved.
+/// K and V dtype of one layer, AUTO resolved. Alike where one row is both.
 struct KvDtypePair {
   KvDtype k = KvDtype::kF32, v = KvDtype::kF32;
   bool operator==(const KvDtypePair&) const = default;
@@ -72,8 +82,12 @@ struct KvDtypePair {
 KvLayout make_kv_layout(const ModelSpec& spec, const std::vector<bool>& on_tier,
                         const std::vector<KvDtypePair>& dtypes, const KvShape& shape);
 
+/// Bytes that a layer stores of one token.
+uint64_t kv_token_bytes(const AttentionSpec& a, KvDtypePair dtypes);
+
 /// Checks that every owning layer with on_tier[layer] can be stored as dtypes[layer]: row length a
-/// multiple of the codec's block. kUnsupported names layer, row length, block and what works.
+/// multiple of the codec's block, one codec where one row is key and value. kUnsupported names
+/// layer, row length, block and what works.
 Status check_kv_geometry(const ModelSpec& spec, const std::vector<bool>& on_tier,
                          const std::vector<KvDtypePair>& dtypes);
 

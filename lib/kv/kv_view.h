@@ -21,7 +21,8 @@ namespace sharpi {
 
 inline constexpr uint32_t kKvBlockSlots = 64;
 
-/// One layer's rows, as kernels see them. `n_slots` counts the rows that are readable.
+/// One layer's rows, as kernels see them. `n_slots` counts the rows that are readable. Where one
+/// row is key and value, both are the same address, size and codec.
 struct KvView {
   std::byte* k = nullptr;     // address of K row 0 (base + K offset of the layer)
   std::byte* v = nullptr;     // address of V row 0
@@ -31,6 +32,7 @@ struct KvView {
   uint32_t n_heads = 0;             // KV heads
   uint32_t head_dim = 0;            // elements per head; a row is n_heads * head_dim elements
   const uint64_t* table = nullptr;  // of blocks, in place of block_stride
+  bool one_row = false;             // V rows are the K rows
 
   std::byte* k_row(uint64_t slot) const {
     return k + block(slot / kKvBlockSlots) + slot % kKvBlockSlots * k_row_bytes;
@@ -38,6 +40,8 @@ struct KvView {
   std::byte* v_row(uint64_t slot) const {
     return v + block(slot / kKvBlockSlots) + slot % kKvBlockSlots * v_row_bytes;
   }
+  std::byte* row(bool value, uint64_t slot) const { return value ? v_row(slot) : k_row(slot); }
+  uint32_t row_bytes(bool value) const { return value ? v_row_bytes : k_row_bytes; }
   uint64_t block(uint64_t i) const { return table != nullptr ? table[i] : i * block_stride; }
 };
 

@@ -22,8 +22,10 @@ class AdaptableWeights {
     for (const LayerSpec& l : base.layers) {
       const bool own_rows = l.kv_source() < 0;
       for (const TensorRef* w : l.mixer_products()) {
-        const bool unread = !own_rows && (w == &l.attention.k || w == &l.attention.v);
-        if (!unread) add(*w);
+        const AttentionSpec& a = l.attention;
+        const bool unread = !own_rows && (w == &a.k || w == &a.v);
+        const bool by_head = w == &a.latent.k_b || w == &a.latent.v_b;  // products of heads
+        if (!unread && !by_head) add(*w);
       }
       const FfnSpec& f = l.ffn;
       for (const TensorRef* w : {&f.shared_gate, &f.shared_up, &f.shared_down}) add(*w);
@@ -223,7 +225,7 @@ class AdapterReader {
     if (w != nullptr) return w;
     const bool end = t == base_.token_embd.tensor || t == base_.output.tensor;
     const char* what = end            ? "the embedding table or the head"
-                       : t->ne[2] > 1 ? "routed experts"
+                       : t->ne[2] > 1 ? "routed experts or of single heads"
                                       : "such a tensor";
     return Status::error(Code::kUnsupported,
                          "the adapter changes %s: adapters of %s are not supported, only those of "

@@ -41,6 +41,19 @@ struct RopeSpec {
   bool yarn_whole_pairs = true;  // the ramp begins and ends at whole pairs of elements
 };
 
+/// Multi-head latent attention (MLA, arXiv 2405.04434) with keys and values as a token's latent
+/// gives them. A row of the one KV head is the key of all query heads: n_rot elements that RoPE
+/// turns, then the latent, which is the value, too. k_b takes a query head to the latent's
+/// elements, v_b takes a head's sum of latents to its output.
+struct LatentSpec {
+  uint32_t rank = 0;                    // elements of the latent; 0: attention without one
+  uint32_t key_dim = 0, value_dim = 0;  // of a head: what k_b reads, what v_b gives
+  TensorRef q_a, q_norm;                // {E, q_rank}, f32: in front of `q` (optional)
+  TensorRef kv_norm;                    // f32 {rank}: of the latent
+  TensorRef k_b, v_b;                   // {key_dim, rank} and {rank, value_dim} for each head
+  explicit operator bool() const { return rank != 0; }
+};
+
 struct AttentionSpec {
   uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
   float scale = 0.0f;   // of q.k
@@ -65,6 +78,15 @@ struct AttentionSpec {
   /// f32 {n_heads} (optional): a score beside those of the keys, with no value to it. The softmax
   /// of every query of the head begins with it (attention sinks, arXiv 2309.17453, learned).
   TensorRef sinks;
+  /// head_dim is n_rot + rank; `q` gives key_dim and then n_rot elements of each head, `k` the
+  /// latent before its norm and then n_rot elements; there is no `v`.
+  LatentSpec latent;
+  /// A stored row is key and value in one.
+  bool one_row() const { return static_cast<bool>(latent); }
+  /// Elements of a row's queries where attention reads them: between one row's and the next one's.
+  uint64_t query_row() const { return latent ? uint64_t{n_heads} * head_dim : q.n_out; }
+  /// Of what the output projection reads.
+  uint64_t mixed_row() const { return uint64_t{n_heads} * (latent ? latent.value_dim : head_dim); }
 };
 
 /// Gated delta net (arXiv 2412.06464); exact steps in docs/architecture.md.

@@ -71,7 +71,7 @@ std::vector<const TensorRef*> LayerSpec::mixer_products() const {
   const Mamba2Spec& m = mamba;
   switch (mixer) {
     case MixerKind::kAttention:
-      return {&a.q, &a.k, &a.v, &a.o};
+      return {&a.q, &a.k, &a.v, &a.o, &a.latent.q_a, &a.latent.k_b, &a.latent.v_b};
     case MixerKind::kGatedDeltaNet:
       return {&d.qkv, &d.gate, &d.alpha, &d.beta, &d.out};
     case MixerKind::kMamba2:
@@ -88,7 +88,8 @@ std::vector<const TensorRef*> LayerSpec::mixer_vectors() const {
   const Mamba2Spec& m = mamba;
   switch (mixer) {
     case MixerKind::kAttention:
-      return {&a.q_norm, &a.k_norm, &a.q_bias, &a.k_bias, &a.v_bias, &a.o_bias, &a.sinks};
+      return {&a.q_norm, &a.k_norm, &a.q_bias,        &a.k_bias,        &a.v_bias,
+              &a.o_bias, &a.sinks,  &a.latent.q_norm, &a.latent.kv_norm};
     case MixerKind::kGatedDeltaNet:
       return {&d.conv1d, &d.dt_bias, &d.a, &d.norm};
     case MixerKind::kMamba2:

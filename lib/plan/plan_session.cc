@@ -58,10 +58,23 @@ Result<DtypeWishes> read_wishes(const sharpi_session_params& p,
   return w;
 }
 
+/// Whether a parameter names the codec of a layer's rows; those of the tail have their own beside
+/// GPUs.
+bool is_given(bool split, bool in_tail, KvDtype trunk, KvDtype tail) {
+  const bool by_trunk = trunk != KvDtype::kAuto && !(in_tail && split);
+  return by_trunk || (in_tail && tail != KvDtype::kAuto);
+}
+
 /// Explicit over environment over automatic.
 KvDtype choose(KvDtype wanted, KvDtype env, KvDtype automatic) {
   if (wanted != KvDtype::kAuto) return wanted;
   return env != KvDtype::kAuto ? env : automatic;
+}
+
+/// Where one row is key and value, a codec that is given for either is that of both.
+void share_codec(const LayerSpec& l, bool k_given, bool v_given, KvDtypePair* of_layer) {
+  if (l.attends() == nullptr || !l.attends()->one_row() || k_given == v_given) return;
+  of_layer->k = of_layer->v = k_given ? of_layer->k : of_layer->v;
 }
 
 bool has_attention_on_a_device(const ModelSpec& spec, const Placement& placement) {
@@ -87,7 +100,10 @@ Result<SessionDtypes> resolve_dtypes(const ModelSpec& spec, const Placement& pla
   out.any_auto = (w.k == KvDtype::kAuto || w.v == KvDtype::kAuto) && w.env == KvDtype::kAuto;
   out.per_layer.resize(spec.layers.size());
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    out.per_layer[l] = is_host(placement.mixer[l]) ? tail : trunk;
+    const bool in_tail = is_host(placement.mixer[l]);
+    out.per_layer[l] = in_tail ? tail : trunk;
+    share_codec(spec.layers[l], is_given(split, in_tail, w.k, w.tail_k),
+                is_given(split, in_tail, w.v, w.tail_v), &out.per_layer[l]);
   }
   return out;
 }
@@ -267,15 +283,17 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
     // What the plan chose for `auto`, narrowing included, is what its sessions get.
     s.dtypes = priced.dtypes;
     const bool split = has_attention_on_a_device(spec, placement);
-    const auto is_given = [split](bool in_tail, sharpi_kv_dtype trunk, sharpi_kv_dtype tail) {
-      const bool by_trunk = trunk != SHARPI_KV_AUTO && !(in_tail && split);
-      return by_trunk || (in_tail && tail != SHARPI_KV_AUTO);
-    };
     for (size_t l = 0; l < s.dtypes.size(); ++l) {
       const bool in_tail = is_host(placement.mixer[l]);
       const KvDtypePair from = dtypes.per_layer[l];
-      if (is_given(in_tail, params.k_dtype, params.tail_k_dtype)) s.dtypes[l].k = from.k;
-      if (is_given(in_tail, params.v_dtype, params.tail_v_dtype)) s.dtypes[l].v = from.v;
+      const auto given = [&](sharpi_kv_dtype trunk, sharpi_kv_dtype tail) {
+        return is_given(split, in_tail, static_cast<KvDtype>(trunk), static_cast<KvDtype>(tail));
+      };
+      const bool k = given(params.k_dtype, params.tail_k_dtype);
+      const bool v = given(params.v_dtype, params.tail_v_dtype);
+      if (k) s.dtypes[l].k = from.k;
+      if (v) s.dtypes[l].v = from.v;
+      share_codec(spec.layers[l], k, v, &s.dtypes[l]);
     }
   } else {
     s.dtypes = std::move(dtypes.per_layer);

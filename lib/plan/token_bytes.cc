@@ -2,7 +2,7 @@
 // What one decoded token reads, by tier, and how long that takes at the plan's rates.
 #include <algorithm>
 
-#include "kv/codec.h"
+#include "kv/kv_layout.h"
 #include "plan/layer_bytes.h"
 #include "plan/plan.h"
 
@@ -22,11 +22,6 @@ uint64_t state_bytes(const LayerSpec& l) {
 
 uint32_t live_slots(const SessionShape& s) {
   return s.kv_budget == 0 ? s.n_ctx : std::min(s.n_ctx, s.kv_budget);
-}
-
-uint64_t row_bytes(const AttentionSpec& a, const KvDtypePair& dtype) {
-  const uint64_t n = uint64_t{a.n_kv_heads} * a.head_dim;
-  return kv_row_bytes(dtype.k, n) + kv_row_bytes(dtype.v, n);
 }
 
 }  // namespace
@@ -68,7 +63,7 @@ uint64_t row_bytes_held(const ModelSpec& spec, uint32_t layer, const SessionShap
   const uint64_t slots =
       a.window == 0 ? live_slots(session)
                     : std::min<uint64_t>(session.n_ctx, uint64_t{a.window} + session.rewind);
-  return slots * row_bytes(a, session.dtypes[layer]);
+  return slots * kv_token_bytes(a, session.dtypes[layer]);
 }
 
 uint64_t row_bytes_read(const ModelSpec& spec, uint32_t layer, const SessionShape& session,
@@ -86,7 +81,7 @@ uint64_t row_bytes_read(const ModelSpec& spec, uint32_t layer, const SessionShap
   const AttentionSpec& a = l.attention;
   const uint32_t owner = a.kv_source >= 0 ? static_cast<uint32_t>(a.kv_source) : layer;
   const uint64_t slots = a.window == 0 ? live_slots(session) : std::min(session.n_ctx, a.window);
-  return slots * row_bytes(a, dtype == nullptr ? session.dtypes[owner] : *dtype);
+  return slots * kv_token_bytes(a, dtype == nullptr ? session.dtypes[owner] : *dtype);
 }
 
 TokenBytes token_bytes(const ModelSpec& spec, const Placement& placement,

@@ -160,8 +160,9 @@ class StoredSession : public StoredRows<Range> {
     for (const KvLayerLayout& l : g.layers) {
       if (rest == 0) break;
       const KvView to = view(l.layer), own = from.view(l.layer);
-      SHARPI_TRY(copy_within(to.k_row(first), own.k_row(first), uint64_t{rest} * to.k_row_bytes));
-      SHARPI_TRY(copy_within(to.v_row(first), own.v_row(first), uint64_t{rest} * to.v_row_bytes));
+      for (const bool value : l.sides())
+        SHARPI_TRY(copy_within(to.row(value, first), own.row(value, first),
+                               uint64_t{rest} * to.row_bytes(value)));
     }
     return Status::ok();
   }
@@ -179,10 +180,9 @@ class StoredSession : public StoredRows<Range> {
         for (uint32_t slot = 0; slot < n; slot += kKvBlockSlots) {
           const uint32_t rows = std::min(kKvBlockSlots, n - slot);
           // A granule that is shared may end within a block.
-          SHARPI_TRY(copy_behind(group, shared, to.k_row(slot), own.k_row(slot),
-                                 uint64_t{rows} * to.k_row_bytes));
-          SHARPI_TRY(copy_behind(group, shared, to.v_row(slot), own.v_row(slot),
-                                 uint64_t{rows} * to.v_row_bytes));
+          for (const bool value : layout_.groups[group].layers[i].sides())
+            SHARPI_TRY(copy_behind(group, shared, to.row(value, slot), own.row(value, slot),
+                                   uint64_t{rows} * to.row_bytes(value)));
         }
       }
     }

@@ -73,7 +73,7 @@ const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
 /// Both; where suites run on a GPU, without those that only the CPU computes.
 const std::vector<std::string>& all_models();
-/// Those that GPU tiers take: all but the hybrids with Mamba-2.
+/// Those that GPU tiers take: all but the hybrids with Mamba-2 and latent attention.
 const std::vector<std::string>& device_models();
 /// Those with rows that compaction can evict: not the one whose layers all have a window.
 const std::vector<std::string>& compactable_models();

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/made_latent.h"
 #include "support/made_mamba.h"
 #include "support/made_weights.h"
 #include "support/tiny_model.h"
@@ -129,7 +130,9 @@ constexpr Made kMade[] = {{"rand-phi3", phi3, 2},
                           {"rand-granite-moe", made_granite_moe, 3},
                           {"rand-granite", made_granite, 1},
                           {"rand-nemotron-moe", made_nemotron_moe, 1},
-                          {"rand-nemotron", made_nemotron, 1}};
+                          {"rand-nemotron", made_nemotron, 1},
+                          {"rand-deepseek2", made_deepseek2, 1},
+                          {"rand-glm-flash", made_glm_flash, 1}};
 
 }  // namespace
 

@@ -56,7 +56,8 @@ MODELS = {
 #: Written by the tests' program: lengths of the golden's cases, and of a short one in a file of its own.
 MADE = {"rand-phi3": dict(lengths=(40, 100), short=20), "rand-qwen3next": dict(lengths=(40, 100)),
         "rand-granite-moe": dict(lengths=(40, 100)), "rand-granite": dict(lengths=(24, 60)),
-        "rand-nemotron-moe": dict(lengths=(70, 40)), "rand-nemotron": dict(lengths=(24, 60))}
+        "rand-nemotron-moe": dict(lengths=(70, 40)), "rand-nemotron": dict(lengths=(24, 60)),
+        "rand-deepseek2": dict(lengths=(40, 90)), "rand-glm-flash": dict(lengths=(24, 60))}
 
 
 def byte_tokens(spelled):

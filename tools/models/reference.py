@@ -13,6 +13,7 @@ from transformers import (Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llam
 
 import gemma4
 import gpt_oss
+import latent
 import mamba2
 import phi3
 import qwen3next
@@ -116,6 +117,8 @@ def make_model(file):
         return phi3.make_model(file, config)
     if file.arch in mamba2.ARCHS:
         return mamba2.make_model(file, config)
+    if file.arch == latent.ARCH:
+        return latent.make_model(file, config)
     assert file.arch == "gemma3", file.arch
     layers = config["num_hidden_layers"]
     period = file.own("attention.sliding_window_pattern", 6)
@@ -163,6 +166,9 @@ def load(path):
     state = {}
     if file.arch in mamba2.ARCHS:
         model.load_state_dict(mamba2.state(file, halves), strict=True)
+        return model
+    if file.arch == latent.ARCH:
+        model.load_state_dict(latent.state(file), strict=True)
         return model
     if file.arch == qwen3next.ARCH:
         model.load_state_dict(qwen3next.state(file, names), strict=True)

@@ -21,6 +21,8 @@ constexpr uint32_t kSplitRows = 16;
 constexpr uint32_t kHeldRows = 4;
 // Work items per thread that even out unequal spans and row blocks.
 constexpr uint32_t kItemsPerThread = 4;
+// Query heads of a KV head that stay together: fewer would read its rows for too little work.
+constexpr uint32_t kLeastShare = 4;
 // The same for spans: at 16K of context there are few of them, and the last thread is waited for.
 constexpr uint32_t kSplitItemsPerThread = 16;
 constexpr uint64_t kAlign = 64;
@@ -76,11 +78,13 @@ uint64_t held_bytes(uint64_t rows, uint32_t heads, uint32_t padded, uint64_t n_s
   return c.used();
 }
 
-/// What all tasks of a call have in common.
+/// What all tasks of a call have in common. Where there is too little work for the threads, the
+/// query heads of a KV head are in several shares, each of which is computed as if it had one.
 struct Geometry {
   const AttentionTable* table = nullptr;
   KvDtype k_dtype = KvDtype::kF32, v_dtype = KvDtype::kF32;
   uint32_t n_kv = 0, group = 0, dim = 0, padded = 0;
+  uint32_t shares = 1;  // n_kv counts them, group the query heads of one
   uint64_t row_elems = 0;
   const KernelSet* kernels = nullptr;
   uint32_t k_rotation = 0, v_rotation = 0;  // of stored rows; 0 = they are as they were
@@ -191,8 +195,8 @@ void map_tile(const Geometry& g, const Block& b, const Worker& w, uint64_t tile,
 
 /// The share of the next tile's rows that the job of KV head kv asks for: heads of a row lie
 /// together in memory but are used far apart.
-void look_ahead(const Block& b, uint64_t tile, uint32_t kv, uint32_t kv0, uint32_t kv1,
-                AttentionTile* job) {
+void look_ahead(const Geometry& g, const Block& b, uint64_t tile, uint32_t kv, uint32_t kv0,
+                uint32_t kv1, AttentionTile* job) {
   const AttentionTask& t = *b.task;
   const uint32_t share = kv - kv0, n_shares = kv1 - kv0;
   const uint64_t first = tile * kTileKeys + uint64_t{kTileKeys} * share / n_shares;
@@ -203,19 +207,20 @@ void look_ahead(const Block& b, uint64_t tile, uint32_t kv, uint32_t kv0, uint32
   const KvView& view = source_of(t, first, &slot);
   const uint32_t n_rows = min_u32(last - first, kKvBlockSlots - slot % kKvBlockSlots);
   const auto part = [&](const std::byte* row, uint32_t row_bytes) {
-    const uint32_t offset = row_bytes / view.n_heads * kv0;
-    return Ahead{row + offset, row_bytes, row_bytes / view.n_heads * n_shares, n_rows};
+    const uint32_t first_head = kv0 / g.shares, last_head = (kv1 - 1) / g.shares;
+    const uint32_t head = row_bytes / view.n_heads;
+    return Ahead{row + head * first_head, row_bytes, head * (last_head - first_head + 1), n_rows};
   };
   job->ahead_k = part(view.k_row(slot), view.k_row_bytes);
   job->ahead_v = part(view.v_row(slot), view.v_row_bytes);
 }
 
 /// Asks for all rows of the first tile of a span, which no tile before it does.
-void fetch_tile(const Block& b, uint64_t tile, uint32_t kv0, uint32_t kv1) {
+void fetch_tile(const Geometry& g, const Block& b, uint64_t tile, uint32_t kv0, uint32_t kv1) {
   constexpr uint32_t kLine = 64;
   for (uint32_t kv = kv0; kv < kv1; ++kv) {
     AttentionTile job{};
-    look_ahead(b, tile, kv, kv0, kv1, &job);
+    look_ahead(g, b, tile, kv, kv0, kv1, &job);
     for (const Ahead& a : {job.ahead_k, job.ahead_v}) {
       for (uint32_t r = 0; r < a.n_rows; ++r) {
         for (uint32_t at = 0; at < a.bytes; at += kLine) {
@@ -235,7 +240,7 @@ void run_span(const Geometry& g, const Block& b, const Worker& w, uint32_t kv0, 
   const uint64_t lowest = block_begin(b) / kTileKeys, end = div_up(block_end(b), kTileKeys);
   const uint64_t tile0 = span * kTilesPerSpan > lowest ? span * kTilesPerSpan : lowest;
   const uint64_t tile1 = (span + 1) * kTilesPerSpan < end ? (span + 1) * kTilesPerSpan : end;
-  if (ahead && tile0 < tile1) fetch_tile(b, tile0, kv0, kv1);
+  if (ahead && tile0 < tile1) fetch_tile(g, b, tile0, kv0, kv1);
   for (uint64_t tile = tile0; tile < tile1; ++tile) {
     AttentionTile job{};
     map_tile(g, b, w, tile, &job);
@@ -244,9 +249,9 @@ void run_span(const Geometry& g, const Block& b, const Worker& w, uint32_t kv0, 
     job.work = w.work;
     for (uint32_t kv = kv0; kv < kv1; ++kv) {
       job.ahead_k = job.ahead_v = {};
-      if (ahead && tile + 1 < tile1) look_ahead(b, tile + 1, kv, kv0, kv1, &job);
+      if (ahead && tile + 1 < tile1) look_ahead(g, b, tile + 1, kv, kv0, kv1, &job);
       job.q = w.q + (kv - kv0) * q_stride_bytes(g, b);
-      job.k.first = job.v.first = uint64_t{kv} * g.dim;
+      job.k.first = job.v.first = uint64_t{kv / g.shares} * g.dim;
       job.state = at_vector(state, uint64_t{kv - kv0} * n_vectors, g.padded);
       g.table->add_tile(job);
     }
@@ -360,6 +365,19 @@ void run_blocks(const Call& c) {
   });
 }
 
+/// In how many shares the query heads of every KV head go: as many as give each thread a span.
+uint32_t shares_of(std::span<const AttentionTask> tasks, uint32_t n_threads) {
+  const uint32_t group = tasks[0].n_heads / tasks[0].kv.n_heads;
+  uint64_t n_spans = 0;
+  for (const AttentionTask& t : tasks) n_spans += t.n_rows == 0 ? 0 : n_spans_of({&t, 0, t.n_rows});
+  const uint64_t there = n_spans * tasks[0].kv.n_heads;
+  uint32_t shares = 1;
+  for (uint32_t s = 2; there * shares < n_threads && group / s >= kLeastShare; ++s) {
+    if (group % s == 0) shares = s;
+  }
+  return shares;
+}
+
 /// Runs `blocks` as one round. Their results fit the held memory.
 void run_round(const Call& c, SplitBlock* blocks, uint32_t n) {
   uint64_t n_spans = 0;
@@ -440,11 +458,12 @@ Status attention(ThreadPool& pool, const KernelSet& kernels, bool exact,
   const KvView& kv = tasks[0].kv;
   g.k_dtype = kv.k_dtype;
   g.v_dtype = kv.v_dtype;
-  g.n_kv = kv.n_heads;
-  g.group = tasks[0].n_heads / kv.n_heads;
+  g.shares = n_rows <= kSplitRows ? shares_of(tasks, pool.size()) : 1;
+  g.n_kv = kv.n_heads * g.shares;
+  g.group = tasks[0].n_heads / g.n_kv;
   g.dim = kv.head_dim;
   g.padded = static_cast<uint32_t>(round_up(g.dim, g.table->pad_to));
-  g.row_elems = uint64_t{g.n_kv} * g.dim;
+  g.row_elems = uint64_t{kv.n_heads} * g.dim;
   g.kernels = &kernels;
   g.k_rotation = kv_rotation(g.k_dtype, g.dim);
   g.v_rotation = kv_rotation(g.v_dtype, g.dim);

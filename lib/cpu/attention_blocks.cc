@@ -386,9 +386,8 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
 
 void AttentionBlocks::project_out(const Pass& p, uint32_t layer) const {
   const AttentionSpec& a = spec_.layers[layer].attention;
-  const MatmulInput in = a.latent
-                             ? latent_.project_values(p, a)
-                             : p.input(Buf::kMix, a.mixed_row(), p.rows.n_rows, Buf::kActWide);
+  const MatmulInput in = a.latent ? latent_.project_values(p, a)
+                                  : p.input(Buf::kMix, a.mixed_row(), p.rows.n_rows, Buf::kActWide);
   ops_.product(p, in, a.o, p.ws.get(Buf::kY), spec_.n_embd);
   const LayerSpec& l = spec_.layers[layer];
   ops_.add_residual(p, {l.residual_scale, l.mixer_post_norm, a.o_bias, l.mixer_residual_norm});

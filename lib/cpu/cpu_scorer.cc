@@ -50,7 +50,7 @@ Widest widest(const ModelSpec& spec, const Placement& placement) {
     const AttentionSpec& a = layer.attention;
     w.kv_heads = std::max(w.kv_heads, a.n_kv_heads);
     w.heads = std::max(w.heads, a.n_heads);
-    w.dim = std::max(w.dim, a.head_dim);
+    w.dim = std::max({w.dim, a.head_dim, a.latent.value_dim});
     w.q = std::max(w.q, uint64_t{a.n_heads} * a.head_dim);
   }
   return w;
@@ -193,6 +193,10 @@ Status CpuScorer::norms_of(const CpuSession& session, const ScoreRequest& reques
                      t.o_data = a.o.tensor->data;
                      t.o_row_bytes = a.o.row_bytes();
                      t.n_embd = spec.n_embd;
+                     if (a.latent) {
+                       const TensorRef& v = a.latent.v_b;
+                       t.map = {v.tensor->type, v.tensor->data, v.n_in, v.n_out, a.rope.n_rot};
+                     }
                      t.norms = s.norms + uint64_t{head} * stride;
                      return value_norms(pool_, kernels_, t, s.kernel, s.kernel_bytes);
                    });

@@ -219,44 +219,75 @@ Status score_rows(ThreadPool& pool, const KernelSet& kernels, const ScoreTask& t
   });
 }
 
-uint64_t value_norm_scratch_bytes(uint32_t n_threads, uint32_t max_heads, uint32_t max_head_dim) {
-  return n_threads * (tile_floats(max_head_dim) + uint64_t{max_heads} * max_head_dim) *
-         sizeof(float);
+uint64_t value_norm_scratch_bytes(uint32_t n_threads, uint32_t max_heads, uint32_t max_dim) {
+  return n_threads * (tile_floats(max_dim) + uint64_t{max_heads} * max_dim) * sizeof(float);
 }
 
 namespace {
 
-/// One output row of W_o at a time against a tile of values: |w . v| adds up over the rows.
-Status value_span(const ValueNormTask& t, const KernelSet& kernels, uint32_t span, float* rows,
-                  float* weights) {
-  const uint32_t d = t.kv.head_dim, group = t.group;
-  const uint32_t rotation = kv_rotation(t.kv.v_dtype, d);
-  const uint64_t n_in = uint64_t{t.n_heads} * d, row = uint64_t{t.kv.n_heads} * d;
-  const uint32_t end = std::min(t.n_slots, (span + 1) * kTileSlots);
-  for (uint32_t kv = 0; kv < t.kv.n_heads; ++kv) {
-    float* norms = t.norms + uint64_t{kv} * t.n_slots;
-    const uint32_t first = span * kTileSlots;
-    for (uint32_t s = first; s < end; ++s) {
-      norms[s] = 0.0f;
-      SHARPI_TRY(kv_decode_row(t.kv.v_dtype, t.kv.v_row(s), row, uint64_t{kv} * d, d,
-                               rows + uint64_t{s - first} * d));
-      unrotate(kernels, rows + uint64_t{s - first} * d, d, rotation);
-    }
-    // The group's columns alone where they start and end at block borders, else the whole row.
-    const uint64_t part = uint64_t{group} * d, at = uint64_t{t.first_kv} + kv;
-    const bool alone = part % ggml_traits(t.o_type).block_elements == 0;
-    const uint64_t skip = alone ? ggml_row_bytes(t.o_type, at * part) : 0;
-    const float* mine = alone ? weights : weights + at * part;
-    for (uint64_t o = 0; o < t.n_embd; ++o) {
-      dequantize_row(t.o_type, t.o_data + o * t.o_row_bytes + skip, weights, alone ? part : n_in);
-      for (uint32_t h = 0; h < group; ++h) {
-        for (uint32_t s = first; s < end; ++s) {
-          norms[s] +=
-              std::fabs(dot(kernels, mine + uint64_t{h} * d, rows + uint64_t{s - first} * d, d));
-        }
+/// Rows that are as wide as the wider of stored rows and values.
+uint32_t tile_dim(const ValueNormTask& t) {
+  return static_cast<uint32_t>(std::max<uint64_t>(t.kv.head_dim, t.value_dim()));
+}
+
+/// |w . v| over all rows of W_o, for query heads [head, head + n_heads) that read n values,
+/// `stride` apart, is added to each value's norm.
+void add_norms(const ValueNormTask& t, const KernelSet& kernels, uint64_t head, uint32_t n_heads,
+               const float* values, uint64_t stride, uint32_t n, float* weights, float* norms) {
+  const uint64_t d = t.value_dim(), part = n_heads * d, at = head * d;
+  // The heads' columns alone where they start and end at block borders, else the whole row.
+  const uint64_t block = ggml_traits(t.o_type).block_elements;
+  const bool alone = part % block == 0 && at % block == 0;
+  const uint64_t skip = alone ? ggml_row_bytes(t.o_type, at) : 0;
+  const float* mine = alone ? weights : weights + at;
+  for (uint64_t o = 0; o < t.n_embd; ++o) {
+    dequantize_row(t.o_type, t.o_data + o * t.o_row_bytes + skip, weights,
+                   alone ? part : t.n_heads * d);
+    for (uint32_t h = 0; h < n_heads; ++h) {
+      for (uint32_t s = 0; s < n; ++s) {
+        norms[s] += std::fabs(dot(kernels, mine + h * d, values + s * stride, d));
       }
     }
-    for (uint32_t s = first; s < end; ++s) norms[s] /= static_cast<float>(group);
+  }
+}
+
+/// Values of one query head: [n][value_dim].
+void map_values(const ValueNormTask& t, const KernelSet& kernels, uint64_t head, const float* rows,
+                uint32_t n, float* weights, float* values) {
+  const ValueNormTask::Map& m = t.map;
+  const uint64_t row_bytes = ggml_row_bytes(m.type, m.n_in);
+  for (uint64_t o = 0; o < m.n_out; ++o) {
+    dequantize_row(m.type, m.data + (head * m.n_out + o) * row_bytes, weights, m.n_in);
+    for (uint32_t s = 0; s < n; ++s) {
+      values[s * m.n_out + o] =
+          dot(kernels, weights, rows + uint64_t{s} * t.kv.head_dim + m.first, m.n_in);
+    }
+  }
+}
+
+Status value_span(const ValueNormTask& t, const KernelSet& kernels, uint32_t span, const Tile& tile,
+                  float* weights) {
+  const uint32_t d = t.kv.head_dim, first = span * kTileSlots;
+  const uint32_t rotation = kv_rotation(t.kv.v_dtype, d);
+  const uint64_t row = uint64_t{t.kv.n_heads} * d;
+  const uint32_t n = std::min(t.n_slots - first, kTileSlots);
+  for (uint32_t kv = 0; kv < t.kv.n_heads; ++kv) {
+    float* norms = t.norms + uint64_t{kv} * t.n_slots + first;
+    for (uint32_t s = 0; s < n; ++s) {
+      norms[s] = 0.0f;
+      float* to = tile.rows + uint64_t{s} * d;
+      SHARPI_TRY(kv_decode_row(t.kv.v_dtype, t.kv.v_row(first + s), row, uint64_t{kv} * d, d, to));
+      unrotate(kernels, to, d, rotation);
+    }
+    const uint64_t head = (uint64_t{t.first_kv} + kv) * t.group;
+    if (t.map.data == nullptr) {
+      add_norms(t, kernels, head, t.group, tile.rows, d, n, weights, norms);
+    }
+    for (uint32_t h = 0; t.map.data != nullptr && h < t.group; ++h) {
+      map_values(t, kernels, head + h, tile.rows, n, weights, tile.columns);
+      add_norms(t, kernels, head + h, 1, tile.columns, t.map.n_out, n, weights, norms);
+    }
+    for (uint32_t s = 0; s < n; ++s) norms[s] /= static_cast<float>(t.group);
   }
   return Status::ok();
 }
@@ -265,20 +296,20 @@ Status value_span(const ValueNormTask& t, const KernelSet& kernels, uint32_t spa
 
 Status value_norms(ThreadPool& pool, const KernelSet& kernels, const ValueNormTask& task,
                    std::byte* scratch, uint64_t scratch_bytes) {
-  const uint64_t tile = tile_floats(task.kv.head_dim);
-  const uint64_t weights = uint64_t{task.n_heads} * task.kv.head_dim;
-  if (scratch_bytes < pool.size() * (tile + weights) * sizeof(float)) {
+  const uint32_t dim = tile_dim(task);
+  const uint64_t tile = tile_floats(dim), weights = uint64_t{task.n_heads} * dim;
+  if (scratch_bytes < value_norm_scratch_bytes(pool.size(), task.n_heads, dim)) {
     return Status::error(Code::kInternal, "the scratch of value norms, %llu bytes, is too small",
                          static_cast<unsigned long long>(scratch_bytes));
   }
-  TilePool tiles(scratch, pool.size(), task.kv.head_dim);
+  TilePool tiles(scratch, pool.size(), dim);
   auto* base = reinterpret_cast<float*>(scratch);
   std::atomic<bool> failed{false};
   pool.run(static_cast<uint32_t>(div_up(task.n_slots, kTileSlots)), [&](uint32_t span) {
     const Tile t = tiles.take();
     const auto i = static_cast<uint64_t>(t.rows - base) / tile;
     float* w = base + pool.size() * tile + i * weights;
-    if (!value_span(task, kernels, span, t.rows, w).is_ok())
+    if (!value_span(task, kernels, span, t, w).is_ok())
       failed.store(true, std::memory_order_relaxed);
     tiles.give(t);
   });

@@ -88,8 +88,7 @@ Status read_attention(const SpecBuilder& b, Keys* k) {
   a.latent.key_dim = key_length - a.rope.n_rot;
   SHARPI_TRY(check_length(b, "attention.key_length", a.head_dim,
                           "%.attention.kv_lora_rank + %.rope.dimension_count"));
-  SHARPI_TRY(
-      check_length(b, "attention.value_length", a.latent.rank, "%.attention.kv_lora_rank"));
+  SHARPI_TRY(check_length(b, "attention.value_length", a.latent.rank, "%.attention.kv_lora_rank"));
   double scale = 1.0 / std::sqrt(static_cast<double>(key_length));
   SHARPI_TRY(scale_by_context(b, &a.rope, &scale));
   a.scale = static_cast<float>(scale);
@@ -145,10 +144,9 @@ Status load_queries(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSpec
     return b.load_layer(block, {{&a->q, "attn_q.weight", kComputable, k.trunk.embd, queries}});
   }
   const Extent rank{k.q_rank, "%.attention.q_lora_rank"};
-  return b.load_layer(block,
-                      {{&a->latent.q_a, "attn_q_a.weight", kComputable, k.trunk.embd, rank},
-                       {&a->latent.q_norm, "attn_q_a_norm.weight", kF32, rank},
-                       {&a->q, "attn_q_b.weight", kComputable, rank, queries}});
+  return b.load_layer(block, {{&a->latent.q_a, "attn_q_a.weight", kComputable, k.trunk.embd, rank},
+                              {&a->latent.q_norm, "attn_q_a_norm.weight", kF32, rank},
+                              {&a->q, "attn_q_b.weight", kComputable, rank, queries}});
 }
 
 Status load_attention(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSpec* a) {
@@ -169,12 +167,11 @@ Status load_attention(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSp
   const Extent value{l.value_dim, "%.attention.value_length_mla"};
   const Extent row{a->head_dim, "%.attention.kv_lora_rank + %.rope.dimension_count"};
   const Extent mixed{a->mixed_row(), "%.attention.head_count * %.attention.value_length_mla"};
-  return b.load_layer(
-      block, {{&a->k, "attn_kv_a_mqa.weight", kComputable, k.trunk.embd, row},
-              {&l.kv_norm, "attn_kv_a_norm.weight", kF32, rank},
-              {&l.k_b, "attn_k_b.weight", kComputable, key, rank, heads},
-              {&l.v_b, "attn_v_b.weight", kComputable, rank, value, heads},
-              {&a->o, "attn_output.weight", kComputable, mixed, k.trunk.embd}});
+  return b.load_layer(block, {{&a->k, "attn_kv_a_mqa.weight", kComputable, k.trunk.embd, row},
+                              {&l.kv_norm, "attn_kv_a_norm.weight", kF32, rank},
+                              {&l.k_b, "attn_k_b.weight", kComputable, key, rank, heads},
+                              {&l.v_b, "attn_v_b.weight", kComputable, rank, value, heads},
+                              {&a->o, "attn_output.weight", kComputable, mixed, k.trunk.embd}});
 }
 
 Status load_ffn(SpecBuilder& b, const Keys& k, uint32_t block, FfnSpec* ffn) {
@@ -184,7 +181,8 @@ Status load_ffn(SpecBuilder& b, const Keys& k, uint32_t block, FfnSpec* ffn) {
   ffn->scores = k.scores;
   ffn->share_scale = k.share_scale;
   const Extent experts{k.moe.n_experts, "%.expert_count"};
-  return b.load_layer(block, {{&ffn->choice_bias, "exp_probs_b.bias", kF32, experts, {}, {}, true}});
+  return b.load_layer(block,
+                      {{&ffn->choice_bias, "exp_probs_b.bias", kF32, experts, {}, {}, true}});
 }
 
 }  // namespace
@@ -192,14 +190,14 @@ Status load_ffn(SpecBuilder& b, const Keys& k, uint32_t block, FfnSpec* ffn) {
 Status load_deepseek2(SpecBuilder& b, ModelSpec& spec) {
   Keys keys;
   SHARPI_TRY(load_trunk(b, spec, &keys.trunk, /*may_tie=*/true));
-  SHARPI_TRY(refuse_other_values(
-      b, {{"nextn_predict_layers", 0}, {"attention.temperature_scale", 0}}));
+  SHARPI_TRY(
+      refuse_other_values(b, {{"nextn_predict_layers", 0}, {"attention.temperature_scale", 0}}));
   for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) SHARPI_TRY(refuse_older_form(b, i));
   SHARPI_TRY(read_attention(b, &keys));
   SHARPI_TRY(read_experts(b, &keys));
   if (keys.n_dense != 0) {
-    SHARPI_TRY_ASSIGN(keys.d_ff, b.per_block("feed_forward_length", keys.trunk.n_blocks,
-                                             Range{1, limits::kFf}));
+    SHARPI_TRY_ASSIGN(
+        keys.d_ff, b.per_block("feed_forward_length", keys.trunk.n_blocks, Range{1, limits::kFf}));
   }
   spec.layers.resize(keys.trunk.n_blocks);
   for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) {

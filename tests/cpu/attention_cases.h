@@ -36,11 +36,13 @@ class Store {
   Store(const Shape& s, uint64_t n_slots) {
     view_.k_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.k, s.row()));
     view_.v_row_bytes = static_cast<uint32_t>(kv_row_bytes(s.v, s.row()));
-    view_.block_stride = kKvBlockSlots * (uint64_t{view_.k_row_bytes} + view_.v_row_bytes) + 192;
+    const uint64_t v_bytes = s.one_row ? 0 : view_.v_row_bytes;
+    view_.block_stride = kKvBlockSlots * (view_.k_row_bytes + v_bytes) + 192;
     const uint64_t n_blocks = (n_slots + kKvBlockSlots - 1) / kKvBlockSlots;
     bytes_.assign(n_blocks * view_.block_stride, std::byte{0xFF});
     view_.k = bytes_.data();
-    view_.v = bytes_.data() + uint64_t{kKvBlockSlots} * view_.k_row_bytes;
+    view_.v = s.one_row ? view_.k : view_.k + uint64_t{kKvBlockSlots} * view_.k_row_bytes;
+    view_.one_row = s.one_row;
     view_.k_dtype = s.k;
     view_.v_dtype = s.v;
     view_.n_heads = s.n_kv;

@@ -47,6 +47,7 @@ std::vector<float> random_row(size_t n, std::mt19937& rng) {
 struct Shape {
   uint32_t n_heads = 4, n_kv = 2, dim = 64;
   KvDtype k = KvDtype::kF32, v = KvDtype::kF32;
+  bool one_row = false;  // keys are values, too, and stored once
   uint32_t row() const { return n_kv * dim; }
 };
 
@@ -78,7 +79,7 @@ struct Sequence {
     for (uint64_t i = 0; i < n; ++i) {
       q.push_back(random_row(s.n_heads * s.dim, rng));
       k.push_back(random_row(s.row(), rng));
-      v.push_back(random_row(s.row(), rng));
+      v.push_back(s.one_row ? k.back() : random_row(s.row(), rng));
     }
   }
   const StoredRow& k_row(uint64_t i) const { return stored(k_rows_, shape.k, k, i); }

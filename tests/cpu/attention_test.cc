@@ -122,6 +122,37 @@ TEST_P(Attention, TheNumberOfThreadsKeepsTheBits) {
   }
 }
 
+/// Latent attention: one KV head of 576 elements, whose rows are keys and values, for 20 heads.
+Shape latent_shape(KvDtype dtype) {
+  return {.n_heads = 20, .n_kv = 1, .dim = 576, .k = dtype, .v = dtype, .one_row = true};
+}
+
+TEST_P(Attention, RowsThatAreKeysAndValuesMatchDouble) {
+  for (const KvDtype dtype : kCodecs) {
+    const Sequence s(latent_shape(dtype), 150, 30);
+    for (const uint64_t rows : {1u, 3u, 40u}) {
+      for (const bool by_rows : {false, true}) {
+        cpu::Run run = GetParam().run(4);
+        if (by_rows && GetParam().exact) continue;
+        run.by_rows = by_rows;
+        const Output out = run_full(run, s, 150 - rows, {150});
+        expect_full(s, 150 - rows, out, by_rows ? 0x1p-7 : GetParam().relative(s));
+      }
+    }
+  }
+}
+
+TEST_P(Attention, SharesOfTheHeadsOfAKvHeadKeepTheBits) {
+  for (const KvDtype dtype : kCodecs) {
+    const Sequence s(latent_shape(dtype), 1100, 31);
+    for (const uint64_t rows : {1u, 5u}) {
+      const Output one = run_full(GetParam().run(1), s, 1100 - rows, {1100});
+      for (const uint32_t threads : {2u, 3u, 4u})
+        expect_same_bits(run_full(GetParam().run(threads), s, 1100 - rows, {1100}), one);
+    }
+  }
+}
+
 TEST_P(Attention, WindowsMatchDouble) {
   for (const uint32_t window : {1u, 2u, 31u, 63u, 64u, 65u, 100u, 300u}) {
     const Sequence s({.n_heads = 4, .n_kv = 2, .dim = 32, .v = KvDtype::kQ8_0}, 260, window);

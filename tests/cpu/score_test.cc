@@ -77,5 +77,53 @@ TEST_P(Scores, AreSharesOfTheSoftmaxAndSinksHaveTheirs) {
   }
 }
 
+/// Of values as they are, and of values that a matrix of each query head makes of a row's end.
+TEST_P(Scores, NormsOfValuesAreThoseBehindTheOutputProjection) {
+  constexpr uint32_t kRows = 70, kHeads = 4, kFirst = 16, kIn = 48, kOut = 24, kEmbd = 5;
+  for (const bool mapped : {false, true}) {
+    Shape shape{.n_heads = kHeads, .n_kv = 1, .dim = 64, .k = KvDtype::kQ4, .v = KvDtype::kQ4};
+    shape.one_row = mapped;
+    const Sequence s(shape, kRows, 11);
+    Store store(s.shape, kRows);
+    for (uint32_t i = 0; i < kRows; ++i) store.put(i, s, i);
+    const uint64_t d = mapped ? kOut : shape.dim;
+    std::mt19937 rng(3);
+    const std::vector<float> map = random_row(kHeads * kOut * kIn, rng);
+    const std::vector<float> o = random_row(kEmbd * kHeads * d, rng);
+    std::vector<float> norms(kRows);
+    ValueNormTask t;
+    t.kv = store.view();
+    t.n_slots = kRows;
+    t.n_heads = t.group = kHeads;
+    t.o_data = reinterpret_cast<const std::byte*>(o.data());
+    t.o_row_bytes = kHeads * d * sizeof(float);
+    t.n_embd = kEmbd;
+    t.norms = norms.data();
+    if (mapped)
+      t.map = {GgmlType::kF32, reinterpret_cast<const std::byte*>(map.data()), kIn, kOut, kFirst};
+    std::vector<std::byte> scratch(value_norm_scratch_bytes(2, kHeads, 64));
+    ASSERT_TRUE(
+        value_norms(pool_of(2), kernels_of(GetParam()), t, scratch.data(), scratch.size()).is_ok());
+    for (uint32_t row = 0; row < kRows; ++row) {
+      const std::vector<float>& back = s.v_row(row).back;
+      double want = 0;
+      for (uint32_t h = 0; h < kHeads; ++h) {
+        std::vector<double> value(back.begin(), back.end());
+        for (uint32_t j = 0; mapped && j < kOut; ++j) {
+          value[j] = 0;
+          for (uint32_t i = 0; i < kIn; ++i)
+            value[j] += double{map[(h * kOut + j) * kIn + i]} * back[kFirst + i];
+        }
+        for (uint32_t e = 0; e < kEmbd; ++e) {
+          double sum = 0;
+          for (uint64_t j = 0; j < d; ++j) sum += o[(e * kHeads + h) * d + j] * value[j];
+          want += std::fabs(sum) / kHeads;
+        }
+      }
+      ASSERT_NEAR(norms[row], want, 1e-4 * want) << row << mapped;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sharpi::cpu

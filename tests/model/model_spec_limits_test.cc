@@ -271,7 +271,8 @@ const Refusal kUnsupported[] = {
      [](ModelFile& f) { f.set("general.architecture", std::string("mamba")); },
      Code::kUnsupported,
      {"\"mamba\" is not supported",
-      "bert, gemma-embedding, gemma3, gemma4, gpt-oss, granitehybrid, llama, mistral3, nemotron_h, "
+      "bert, deepseek2, gemma-embedding, gemma3, gemma4, gpt-oss, granitehybrid, llama, mistral3, "
+      "nemotron_h, "
       "nemotron_h_moe, nomic-bert, olmoe, phi3, qwen2, qwen3, qwen35, qwen35moe, qwen3moe, "
       "qwen3next, smollm3"}},
     {"NotCausal",

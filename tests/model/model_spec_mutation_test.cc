@@ -37,9 +37,9 @@ void expect_sound_attention(const ModelSpec& s, uint32_t layer) {
   EXPECT_TRUE(a.rope.freq_base >= 1.0 && std::isfinite(a.rope.freq_base));
   EXPECT_TRUE(a.rope.freq_scale > 0.0 && std::isfinite(a.rope.freq_scale));
   EXPECT_TRUE(a.q && a.o && (a.q_norm || a.qk_norm == QkNorm::kNone));
-  EXPECT_EQ(a.o.n_in, uint64_t{a.n_heads} * a.head_dim);
+  EXPECT_EQ(a.o.n_in, a.mixed_row());
   if (s.layers[layer].owns_kv()) {
-    EXPECT_TRUE(a.k && (a.k_norm || a.qk_norm == QkNorm::kNone) && (a.v || a.v_from_k));
+    EXPECT_TRUE(a.k && (a.k_norm || a.qk_norm == QkNorm::kNone) && (a.v || a.v_from_k || a.latent));
     EXPECT_EQ(a.k.n_out, uint64_t{a.n_kv_heads} * a.head_dim);
   } else {
     const auto source = static_cast<uint32_t>(a.kv_source);

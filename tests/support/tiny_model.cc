@@ -106,7 +106,8 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   set("attention.key_length", r.head_dim).set("attention.value_length", r.head_dim);
   if (r.n_rot != 0) set("rope.dimension_count", r.n_rot);
   const bool moe = r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" ||
-                   r.arch == "qwen3next" || r.arch == "gpt-oss" || r.is_mamba() || r.beside_dense;
+                   r.arch == "qwen3next" || r.arch == "gpt-oss" || r.arch == "deepseek2" ||
+                   r.is_mamba() || r.beside_dense;
   if (moe) set("expert_count", r.n_experts).set("expert_used_count", r.n_used);
   if (r.arch == "olmoe" || r.arch == "granitehybrid") {
     set("feed_forward_length", r.d_expert);
@@ -142,6 +143,7 @@ void ModelFile::add_keys(const ModelRecipe& r) {
     set("embedding_length_per_layer_input", r.d_ple).set("final_logit_softcapping", 30.0f);
   }
   if (r.is_mamba()) add_mamba_keys(r);
+  if (r.arch == "deepseek2") add_latent_keys(r);
   if (r.is_delta()) {
     // Sections that share the rotated pairs among time, height and width as evenly as they go.
     const uint32_t pairs = (r.n_rot != 0 ? r.n_rot : r.head_dim) / 2;
@@ -176,6 +178,16 @@ void ModelFile::add_mamba_keys(const ModelRecipe& r) {
     set("rope.scaling.finetuned", false).set("attention.scale", 0.1f).set("logit_scale", 2.0f);
     set("residual_scale", 0.7f).set("embedding_scale", 1.5f);
   }
+}
+
+void ModelFile::add_latent_keys(const ModelRecipe& r) {
+  set("attention.kv_lora_rank", r.latent_rank).set("attention.value_length", r.latent_rank);
+  if (r.q_rank != 0) set("attention.q_lora_rank", r.q_rank);
+  set("attention.key_length_mla", r.key_part + r.n_rot);
+  set("attention.value_length_mla", r.value_dim);
+  set("leading_dense_block_count", r.n_dense).set("feed_forward_length", r.d_ff);
+  set("expert_shared_count", 2u).set("expert_gating_func", 2u).set("expert_weights_norm", true);
+  set("expert_weights_scale", 1.8f);
 }
 
 void ModelFile::add_tokenizer(const ModelRecipe& r) {

@@ -57,6 +57,10 @@ struct ModelRecipe {
   bool is_global(uint32_t layer) const {
     return (layer + 1) % global_every == 0 || layer + 1 == n_layers;
   }
+  // deepseek2: head_dim is latent_rank + n_rot; parts of a head's keys that are not turned, and its
+  // values.
+  uint32_t latent_rank = 48, q_rank = 64, key_part = 32, value_dim = 24, n_dense = 1;
+
   // granitehybrid, nemotron_h_moe: the fields above but n_mtp; heads of Mamba-2 are value heads,
   // its groups key heads.
   uint32_t mamba_state = 32;
@@ -91,9 +95,10 @@ ModelRecipe tiny_qwen35moe();
 ModelRecipe tiny_qwen3next();  // projections in one matrix, key head by key head
 ModelRecipe tiny_granite();    // Mamba-2 and attention, a mixture with a shared expert in each
 ModelRecipe tiny_nemotron();   // layers of one thing only
+ModelRecipe tiny_deepseek2();  // latent attention, a dense layer and then experts
 std::vector<ModelRecipe> tiny_recipes();
-/// These and the two above, which only the CPU computes: where suites run on a GPU, these.
-std::vector<ModelRecipe> with_mamba(std::vector<ModelRecipe> recipes);
+/// These and the three above, which only the CPU computes: where suites run on a GPU, these.
+std::vector<ModelRecipe> with_cpu_only(std::vector<ModelRecipe> recipes);
 
 struct ModelTensor {
   std::string name;
@@ -145,6 +150,7 @@ class ModelFile {
   GgufWriter writer_with_keys() const;
   void add_keys(const ModelRecipe& r);
   void add_mamba_keys(const ModelRecipe& r);
+  void add_latent_keys(const ModelRecipe& r);
   void add_tokenizer(const ModelRecipe& r);
 
   std::string arch_;

@@ -30,6 +30,8 @@ class Table {
         add_gpt_oss_block();
       } else if (r_.arch == "phi3") {
         add_phi3_block();
+      } else if (r_.arch == "deepseek2") {
+        add_deepseek2_block(i);
       } else {
         add_qwen3_block();
       }
@@ -129,7 +131,7 @@ class Table {
     matrix("ffn_down_exps.weight", {width, embd, n}, 0.5);
   }
   void add_shared_expert() {
-    if (!r_.is_mamba()) {
+    if (!r_.is_mamba() && r_.arch != "deepseek2") {
       add("ffn_gate_inp_shexp.weight", GgmlType::kF32, {r_.n_embd}).deviation =
           1.0 / std::sqrt(static_cast<double>(r_.n_embd));
     }
@@ -157,6 +159,32 @@ class Table {
     matrix("attn_output.weight", {r_.n_heads * dim, embd}, 0.5);
     matrix("ffn_up.weight", {embd, 2 * uint64_t{r_.d_ff}});
     matrix("ffn_down.weight", {r_.d_ff, embd}, 0.5);
+  }
+
+  void add_latent_attention() {
+    const uint64_t embd = r_.n_embd, heads = r_.n_heads, rank = r_.latent_rank;
+    const uint64_t queries = heads * (uint64_t{r_.key_part} + r_.n_rot);
+    if (r_.q_rank == 0) {
+      matrix("attn_q.weight", {embd, queries});
+    } else {
+      matrix("attn_q_a.weight", {embd, r_.q_rank});
+      norm("attn_q_a_norm.weight", r_.q_rank);
+      matrix("attn_q_b.weight", {r_.q_rank, queries});
+    }
+    matrix("attn_kv_a_mqa.weight", {embd, r_.head_dim});
+    norm("attn_kv_a_norm.weight", rank);
+    matrix("attn_k_b.weight", {r_.key_part, rank, heads});
+    matrix("attn_v_b.weight", {rank, r_.value_dim, heads});
+    matrix("attn_output.weight", {heads * r_.value_dim, embd}, 0.5);
+  }
+  void add_deepseek2_block(uint32_t i) {
+    norm("attn_norm.weight", r_.n_embd);
+    norm("ffn_norm.weight", r_.n_embd);
+    add_latent_attention();
+    if (i < r_.n_dense) return add_dense(r_.d_ff);
+    add_moe();
+    add_shared_expert();
+    uniform("exp_probs_b.bias", r_.n_experts, -0.3, 0.3);
   }
 
   void add_gpt_oss_block() {
@@ -438,18 +466,30 @@ ModelRecipe tiny_nemotron() {
   return r;
 }
 
-std::vector<ModelRecipe> with_mamba(std::vector<ModelRecipe> recipes) {
+ModelRecipe tiny_deepseek2() {
+  ModelRecipe r;
+  r.arch = "deepseek2";
+  r.n_layers = 3;
+  r.n_kv_heads = 1;
+  r.head_dim = 64;
+  r.n_rot = 16;
+  r.d_shared = 2 * r.d_expert;
+  return r;
+}
+
+std::vector<ModelRecipe> with_cpu_only(std::vector<ModelRecipe> recipes) {
   if (suites_on_gpu()) return recipes;
   recipes.push_back(tiny_granite());
   recipes.push_back(tiny_nemotron());
+  recipes.push_back(tiny_deepseek2());
   return recipes;
 }
 
 std::vector<ModelRecipe> tiny_recipes() {
-  return with_mamba({tiny_qwen3(), tiny_qwen3moe(), tiny_olmoe(), tiny_gemma4(), tiny_gemma4kv(),
-                     tiny_qwen35(), tiny_qwen35moe(), tiny_llama(), tiny_qwen2(), tiny_gemma3(),
-                     tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),
-                     tiny_qwen3next()});
+  return with_cpu_only({tiny_qwen3(), tiny_qwen3moe(), tiny_olmoe(), tiny_gemma4(), tiny_gemma4kv(),
+                        tiny_qwen35(), tiny_qwen35moe(), tiny_llama(), tiny_qwen2(), tiny_gemma3(),
+                        tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),
+                        tiny_qwen3next()});
 }
 
 }  // namespace sharpi::test

@@ -139,6 +139,22 @@ void add_moe_buffers(WorkspaceLayout* out, const Widths& w, uint64_t rows, uint6
   out->add(Buf::kMoeTasks, 2ull * w.n_experts * sizeof(MatmulTask));
 }
 
+/// Prepared inputs of products, and the scratch of their kernels.
+void add_products(WorkspaceLayout* out, const Widths& w, uint32_t rows, uint64_t e,
+                  const MatmulConfig& matmul, uint32_t n_threads) {
+  const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
+  out->add(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
+  out->add(Buf::kActWide,
+           std::max({Matmul::prepared_bytes(matmul, w.wide_in, rows),
+                     Matmul::prepared_bytes(matmul, w.latent_in, rows * w.latent_heads),
+                     w.d_expert == 0 ? 0
+                                     : Matmul::prepared_bytes(matmul, w.d_expert,
+                                                              static_cast<uint32_t>(wide_rows))}));
+  out->add(Buf::kMatmul,
+           Matmul::scratch_bytes(matmul, n_threads, std::max({e, w.wide_in, w.latent_in}),
+                                 static_cast<uint32_t>(w.d_expert == 0 ? rows : wide_rows)));
+}
+
 }  // namespace
 
 uint64_t ple_slice_floats(const ModelSpec& spec) {
@@ -190,17 +206,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
                  placement.head == DeviceIndex::kHost && spec.output && model.max_batch > 1
                      ? uint64_t{model.head_rows()} * spec.n_vocab
                      : 0);
-  const uint64_t wide_rows = uint64_t{rows} * std::max(1u, w.n_used);
-  out.add(Buf::kActE, Matmul::prepared_bytes(matmul, e, rows));
-  out.add(Buf::kActWide,
-          std::max({Matmul::prepared_bytes(matmul, w.wide_in, rows),
-                    Matmul::prepared_bytes(matmul, w.latent_in, rows * w.latent_heads),
-                    w.d_expert == 0 ? 0
-                                    : Matmul::prepared_bytes(matmul, w.d_expert,
-                                                             static_cast<uint32_t>(wide_rows))}));
-  out.add(Buf::kMatmul,
-          Matmul::scratch_bytes(matmul, n_threads, std::max({e, w.wide_in, w.latent_in}),
-                                static_cast<uint32_t>(w.d_expert == 0 ? rows : wide_rows)));
+  add_products(&out, w, rows, e, matmul, n_threads);
   out.add(Buf::kAttention, w.attn_heads == 0
                                ? 0
                                : attention_scratch_bytes(*matmul.kernels, n_threads, rows,

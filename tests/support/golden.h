@@ -75,6 +75,8 @@ const std::vector<std::string>& random_models();
 const std::vector<std::string>& all_models();
 /// Those that GPU tiers take: all but the hybrids with Mamba-2 and latent attention.
 const std::vector<std::string>& device_models();
+/// Whether a model's stored rows are keys and values in one, which have one codec.
+bool stores_one_row(std::string_view name);
 /// Those with rows that compaction can evict: not the one whose layers all have a window.
 const std::vector<std::string>& compactable_models();
 

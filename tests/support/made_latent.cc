@@ -15,6 +15,7 @@ struct Sizes {
 };
 struct Experts {
   uint32_t all, used, width, shared;
+  double gain;  // of what routed ones add
 };
 
 void keys(MadeWeights* w, const Sizes& s, const Experts& e) {
@@ -66,7 +67,7 @@ void ffn(MadeWeights* w, const std::string& p, bool dense, const Experts& e) {
   w->values(p + "ffn_gate_inp.weight", {kEmbd, e.all}, 0.0, 0.3);
   w->matrix(p + "ffn_gate_exps.weight", {kEmbd, e.width, e.all});
   w->matrix(p + "ffn_up_exps.weight", {kEmbd, e.width, e.all});
-  w->matrix(p + "ffn_down_exps.weight", {e.width, kEmbd, e.all}, 2.0);
+  w->matrix(p + "ffn_down_exps.weight", {e.width, kEmbd, e.all}, e.gain);
   w->matrix(p + "ffn_gate_shexp.weight", {kEmbd, shared});
   w->matrix(p + "ffn_up_shexp.weight", {kEmbd, shared});
   w->matrix(p + "ffn_down_shexp.weight", {shared, kEmbd}, 2.0);
@@ -91,7 +92,7 @@ Bytes model(MadeWeights* w, const Sizes& s, const Experts& e, bool has_biases) {
 
 Bytes made_deepseek2(uint64_t seed) {
   constexpr Sizes kSizes{4, 0, 128, 32, 64, 32};
-  constexpr Experts kExperts{6, 3, 32, 2};
+  constexpr Experts kExperts{6, 3, 32, 2, 2.0};
   MadeWeights w("deepseek2", seed);
   w.begin("rand-deepseek2", "deepseek-llm");
   keys(&w, kSizes, kExperts);
@@ -107,7 +108,7 @@ Bytes made_deepseek2(uint64_t seed) {
 
 Bytes made_glm_flash(uint64_t seed) {
   constexpr Sizes kSizes{5, 96, 64, 32, 32, 64};
-  constexpr Experts kExperts{6, 2, 32, 1};
+  constexpr Experts kExperts{6, 2, 32, 1, 0.3};
   MadeWeights w("deepseek2", seed);
   w.begin("rand-glm-flash", "glm4");
   keys(&w, kSizes, kExperts);

@@ -164,19 +164,38 @@ std::vector<double> spread(const std::vector<double>& s, uint32_t span) {
   return out;
 }
 
+/// What a query head makes of a row: its part of it, or, of a latent, its matrix times that.
+std::vector<float> value_of(const AttentionSpec& a, uint32_t head, const float* row) {
+  if (!a.latent) return {row, row + a.head_dim};
+  const TensorRef& map = a.latent.v_b;
+  std::vector<float> w(map.n_in), out(map.n_out);
+  for (uint64_t o = 0; o < map.n_out; ++o) {
+    table_row(map, head * map.n_out + o, w.data());
+    out[o] = static_cast<float>(dot(w.data(), row + a.rope.n_rot, a.latent.rank));
+  }
+  return out;
+}
+
 /// L1 norm of a row's value through the output projection, mean over the group's heads.
 std::vector<double> value_sizes(const ModelSpec& spec, const OwnerRows& rows, uint32_t layer,
                                 uint32_t kv) {
   const AttentionSpec& a = spec.layers[layer].attention;
-  const uint32_t group = a.n_heads / a.n_kv_heads, d = a.head_dim;
-  const uint64_t n_in = uint64_t{a.n_heads} * d;
+  const uint32_t group = a.n_heads / a.n_kv_heads;
+  const uint64_t n_in = a.mixed_row();
+  const auto d = static_cast<uint32_t>(n_in / a.n_heads);
   std::vector<double> out(rows.n_rows, 0.0);
   std::vector<float> w(n_in);
+  std::vector<std::vector<float>> values;  // of each row and head of the group
+  for (uint32_t t = 0; t < rows.n_rows; ++t) {
+    for (uint32_t h = kv * group; h < (kv + 1) * group; ++h) {
+      values.push_back(value_of(a, h, &rows.v[(uint64_t{t} * a.n_kv_heads + kv) * a.head_dim]));
+    }
+  }
   for (uint32_t o = 0; o < spec.n_embd; ++o) {
     dequantize_row(a.o.tensor->type, a.o.tensor->data + o * a.o.row_bytes(), w.data(), n_in);
     for (uint32_t h = kv * group; h < (kv + 1) * group; ++h) {
       for (uint32_t t = 0; t < rows.n_rows; ++t) {
-        const float* v = &rows.v[(uint64_t{t} * a.n_kv_heads + kv) * d];
+        const float* v = values[t * group + (h - kv * group)].data();
         out[t] += std::abs(dot(&w[uint64_t{h} * d], v, d)) / group;
       }
     }

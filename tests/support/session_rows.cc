@@ -85,8 +85,9 @@ void read_body(const LayerSpec& l, const BlobLayerHeader& h, Reader* r, OwnerRow
       rows->n_rows = h.n_rows;
       rows->k =
           decoded(k, r->take(h.n_rows * kv_row_bytes(k, n)), h.n_rows, n, l.attention.head_dim);
-      rows->v =
-          decoded(v, r->take(h.n_rows * kv_row_bytes(v, n)), h.n_rows, n, l.attention.head_dim);
+      rows->v = l.attention.one_row() ? rows->k
+                                      : decoded(v, r->take(h.n_rows * kv_row_bytes(v, n)), h.n_rows,
+                                                n, l.attention.head_dim);
       break;
     case BlobLayer::kRing:
       *other = r->list<char>(h.n_rows * (kv_row_bytes(k, n) + kv_row_bytes(v, n)));

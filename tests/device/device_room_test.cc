@@ -141,7 +141,10 @@ TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
       {"rand-nomic-bert", "nomic-bert is an encoder, which the GPU does not compute yet"},
       {"rand-gemma-embedding", "gemma-embedding is an encoder, which the GPU does not compute yet"},
       {"rand-granite", "layer 0 is of Mamba-2, which the GPU does not compute yet; the CPU does"},
-      {"rand-nemotron-moe", "layer 0 is of Mamba-2, which the GPU does not compute yet"}};
+      {"rand-nemotron-moe", "layer 0 is of Mamba-2, which the GPU does not compute yet"},
+      {"rand-deepseek2", "layer 0 has multi-head latent attention, which the GPU does not compute"},
+      {"rand-glm-flash",
+       "layer 0 has multi-head latent attention, which the GPU does not compute"}};
   for (const auto& [name, says] : cases) {
     const std::string made = test::made_model_path(name);
     const std::string kept = test::source_path(std::string("tests/fixtures/") + name + ".gguf");

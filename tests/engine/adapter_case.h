@@ -42,6 +42,7 @@ inline std::vector<const TensorRef*> adaptable(const ModelSpec& spec) {
   std::vector<const TensorRef*> out;
   for (const LayerSpec& l : spec.layers) {
     for (const TensorRef* w : l.mixer_products()) {
+      if (w->n_experts > 1) continue;  // matrices of single heads, whose adapters are refused
       const bool unread = l.kv_source() >= 0 && (w == &l.attention.k || w == &l.attention.v);
       if (*w && !unread && w->tensor->gathered == nullptr) out.push_back(w);
     }

@@ -80,7 +80,8 @@ std::vector<Case> cases() {
           {"gemma4 with shared layers", shared, {SHARPI_KV_BF16}},
           {"gemma4 with K = V", same, {SHARPI_KV_Q8_0}},
           {"qwen35", hybrid, {SHARPI_KV_F32, SHARPI_KV_Q4}},
-          {"one KV head", one, {SHARPI_KV_Q8_0}}};
+          {"one KV head", one, {SHARPI_KV_Q8_0}},
+          {"rows that are keys and values", test::tiny_deepseek2(), stored_dtypes()}};
 }
 
 Edit watching(sharpi_kv_dtype kv, bool exact, bool deterministic) {

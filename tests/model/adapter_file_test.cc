@@ -223,6 +223,9 @@ TEST(AdapterFileTest, RefusesWeightsThatAdaptersDoNotChange) {
   experts.pair("blk.0.ffn_gate_exps.weight", 64, 32, 4, 1);
   expect_refused(experts, Code::kUnsupported, {"ffn_gate_exps", "routed experts"},
                  test::tiny_qwen3moe());
+  AdapterWriter heads("deepseek2", 8.0f);
+  heads.pair("blk.0.attn_k_b.weight", 32, 48, 4, 1);
+  expect_refused(heads, Code::kUnsupported, {"attn_k_b", "single heads"}, test::tiny_deepseek2());
   AdapterWriter norm = adapter_of(kQ, 64, 128);
   norm.half("blk.0.attn_norm.weight", {64}, 1);
   expect_refused(norm, Code::kUnsupported, {"neither a .lora_a nor a .lora_b"});

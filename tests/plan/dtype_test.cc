@@ -152,6 +152,31 @@ TEST_F(Dtype, WhereOneRowIsKeyAndValueEitherNamesTheCodecOfBoth) {
   expect(plan(file.path()), SHARPI_KV_BF16, SHARPI_KV_BF16, "environment");
 }
 
+TEST_F(Dtype, ARowThatIsKeyAndValueIsPricedOnce) {
+  const test::ModelRecipe recipe = test::tiny_deepseek2();
+  const MadeModel file(recipe);
+  for (const sharpi_kv_dtype dtype : stored_dtypes()) {
+    ModelSetup setup;
+    setup.use_env = false;
+    setup.edit = dtypes(dtype, dtype);
+    const ContextPtr context = make_context(setup);
+    PlanPtr plan;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    ASSERT_EQ(try_plan(context.get(), file.path(), setup, &plan, &e), SHARPI_OK) << text_of(e);
+    sharpi_memory_row rows[64];
+    uint32_t n = 0;
+    ASSERT_EQ(sharpi_plan_rows(plan.get(), rows, sizeof rows[0], 64, &n, &e), SHARPI_OK);
+    sharpi_plan_summary info = {};
+    info.struct_size = sizeof info;
+    ASSERT_EQ(sharpi_plan_info(plan.get(), &info, &e), SHARPI_OK);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; ++i)
+      bytes += rows[i].purpose == SHARPI_ROW_KV ? rows[i].payload_bytes : 0;
+    const uint64_t row = kv_row_bytes(static_cast<KvDtype>(dtype), recipe.head_dim);
+    EXPECT_EQ(bytes, uint64_t{info.n_ctx} * recipe.n_layers * row) << dtype_text(dtype);
+  }
+}
+
 TEST_F(Dtype, ANumberThatIsNoDtypeIsRefused) {
   const MadeModel file(test::tiny_qwen3());
   constexpr sharpi_kv_dtype kNone = kKvCodecs + 1;

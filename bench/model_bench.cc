@@ -17,6 +17,8 @@
 //   SHARPI_BENCH_BATCH=1             sessions that decode together
 //   SHARPI_BENCH_GROUPS=1            in so many calls at once, each of its share of them
 //   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
+// "save" and "restore" are a session of DEPTH or PREFILL tokens, in the form that moves it to
+// another process: examples/move.c does so through a pipe.
 // Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
 // the embedding table, active experts only, KV rows, recurrent state) over the time it takes,
 // divided by the rate of reading memory. Both alternate because such machines are noisy; the median
@@ -31,6 +33,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "env_count.h"
@@ -170,6 +173,23 @@ class Bench {
     decode_group(0, n, tokens.data());
     for (std::thread& t : others) t.join();
     return seconds_since(start);
+  }
+  /// Saves the first session, piece by piece, to nowhere or to `blob`. Returns its bytes.
+  uint64_t save(std::vector<char>* blob) const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    uint64_t n = 0;
+    const auto take = [](void* to, const void* data, uint64_t bytes) -> int32_t {
+      if (auto* all = static_cast<std::vector<char>*>(to); all != nullptr)
+        all->insert(all->end(), static_cast<const char*>(data),
+                    static_cast<const char*>(data) + bytes);
+      return 0;
+    };
+    must(sharpi_session_save_to(sessions_[0], take, blob, &n, &err), err, "save");
+    return n;
+  }
+  void restore(const std::vector<char>& blob) const {
+    sharpi_error err = SHARPI_ERROR_INIT;
+    must(sharpi_session_restore(sessions_[0], blob.data(), blob.size(), &err), err, "restore");
   }
   /// Bytes/s at which the memory under test is read, now.
   double stream_rate() {
@@ -342,6 +362,24 @@ void prefill_rate(benchmark::State& state, Bench* bench) {
   state.counters["tokens/s"] = static_cast<double>(tokens) / seconds;
 }
 
+/// A session's bytes on their way out, and in again from memory.
+void saved_rate(benchmark::State& state, Bench* bench) {
+  const bool back = state.range(0) != 0;
+  std::vector<char> blob;
+  bench->restart();
+  bench->prefill(std::max(bench->settings().depth, bench->settings().prompt));
+  double bytes = static_cast<double>(bench->save(&blob)), seconds = 0;
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    back ? bench->restore(blob) : static_cast<void>(bench->save(nullptr));
+    const double t = seconds_since(start);
+    state.SetIterationTime(t);
+    seconds += t;
+  }
+  state.counters["MB"] = bytes * 1e-6;
+  state.counters["GB/s"] = bytes * static_cast<double>(state.iterations()) / seconds * 1e-9;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -364,6 +402,12 @@ int main(int argc, char** argv) {
       ->Iterations(5)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
+  for (const auto& [name, back] : {std::pair{"save", 0}, std::pair{"restore", 1}})
+    benchmark::RegisterBenchmark(name, saved_rate, &bench)
+        ->Arg(back)
+        ->Iterations(5)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();
   if (const char* path = std::getenv("SHARPI_BENCH_STATS")) {
     if (std::FILE* f = std::fopen(path, "w")) {

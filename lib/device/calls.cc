@@ -100,9 +100,12 @@ struct Abandon {
 }  // namespace
 
 /// Persistent kernels, whose blocks wait for each other, are for few rows; only captured steps have
-/// kernels that wait for the host.
+/// kernels that wait for the host. Steps of a model over several devices take turns on each: two
+/// that shared one would go on to the next together, and leave the first idle.
 bool Calls::launches_alone(const Segment& segment, const Submission& rows) const {
   if (m_.fuses(rows.n_rows) && m_.blocks_meet) return true;
+  const uint32_t step = std::max(m_.plan->model.max_batch, m_.plan->session.n_draft + 1);
+  if (m_.workspace_layout.n_passes > 1 && rows.n_rows <= step) return true;
   return rows.n_rows == rows.sequences.size() && m_.asks_for_experts(segment);
 }
 

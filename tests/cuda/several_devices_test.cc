@@ -300,6 +300,7 @@ TEST_F(TwoGpus, PipelinesGiveTheBitsOfOne) {
   const Edit in_chunks = [](auto* p, auto* s) {
     same_everywhere(p, s);
     p->n_chunk = 128;
+    p->max_logit_rows = 16;
     s->n_ctx = 4096;
   };
   for (test::ModelRecipe recipe : recipes()) {

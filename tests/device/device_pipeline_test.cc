@@ -3,6 +3,7 @@
 // once, whichever device is ahead, and leave the bits of one device. A pass that is cancelled or
 // fails leaves whole chunks, and others get in between.
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "device/several_devices.h"
@@ -274,6 +275,44 @@ TEST_P(Pipelines, OthersGetInBetween) {
       second.join();
       for (int i = 0; i < 2; ++i) EXPECT_TRUE(got[i] == want[i]) << concurrent << round << i;
     }
+  }
+}
+
+/// A step has a device for itself while it computes there, so that calls at once are on different
+/// devices; a prompt has none.
+TEST(Pipeline, StepsTakeTurnsOnEachDevice) {
+  const RoomMachine machine(three_cards());
+  const MadeModel file(with_layers(test::tiny_qwen3(), 4));
+  struct Seen {
+    const RoomMachine& machine;
+    int n = 0;
+    bool is_free = true;
+  };
+  for (const Ladder& ladder : {Ladder{{2, 4}}, Ladder{{2, 2}, {1, 2}}}) {
+    const Loaded l = machine.ladders().load(file.path(), ladder, [](auto* p, auto* s) {
+      in_chunks(p, s);
+      p->max_batch = 4;
+    });
+    Chat chat(l.model.get());
+    chat.prefill(file.tokens(40));
+    Seen seen{machine};
+    sharpi_sample_params p;
+    sharpi_sample_params_init(&p, sizeof p);
+    p.user_data = &seen;
+    p.meanwhile = [](void* user, int32_t) {  // while the first device of the route computes
+      auto* s = static_cast<Seen*>(user);
+      ++s->n;
+      std::thread other([s] {
+        std::unique_lock lock(s->machine.device(2).launch_mutex(), std::try_to_lock);
+        s->is_free = lock.owns_lock();
+      });
+      other.join();
+    };
+    const int32_t token = 5;
+    uint32_t n = 0;
+    ASSERT_EQ(sharpi_session_verify(chat.get(), &token, 1, &p, &n, nullptr), SHARPI_OK);
+    EXPECT_EQ(seen.n, 1);
+    EXPECT_EQ(seen.is_free, ladder.size() == 1) << text_of(ladder);
   }
 }
 

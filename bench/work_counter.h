@@ -22,6 +22,7 @@ struct Work {
   uint32_t n_vocab = 0;
   std::vector<uint32_t> window;  // of a layer; 0 = none, or no attention
   std::vector<uint64_t> width;   // elements of all query heads of a layer; 0 = no attention
+  std::vector<bool> one_row;     // a layer stores one row that is key and value
   uint32_t n_layers() const { return static_cast<uint32_t>(window.size()); }
 
   /// Floating-point operations of n tokens of a prompt behind `past` others: products with weights,
@@ -64,6 +65,7 @@ class WorkCounter {
     const bool attends = l.mixer == MixerKind::kAttention;
     work_.window.push_back(attends ? l.attention.window : 0);
     work_.width.push_back(attends ? uint64_t{l.attention.n_heads} * l.attention.head_dim : 0);
+    work_.one_row.push_back(attends && l.attention.one_row());
     const auto& f = l.ffn;
     const uint64_t n_used = f.kind == FfnKind::kMoe ? f.n_used : 1;
     add(f.gate, n_used), add(f.up, n_used), add(f.down, n_used);
@@ -98,7 +100,8 @@ inline uint64_t kv_read_bytes(const sharpi_session* session, const Work& work, u
     const sharpi_layer_info owner = info(static_cast<uint32_t>(layer.kv_source));
     const uint64_t elements = uint64_t{owner.n_kv_heads} * owner.head_dim;
     const uint64_t rows = work.window[i] == 0 ? n : std::min(n, work.window[i]);
-    total += rows * (kv_bytes(owner.k_dtype, elements) + kv_bytes(owner.v_dtype, elements));
+    total += rows * kv_bytes(owner.k_dtype, elements);
+    if (!work.one_row[i]) total += rows * kv_bytes(owner.v_dtype, elements);
   }
   return total;
 }

@@ -38,6 +38,7 @@ const Published kModels[] = {
     {"gemma4_12b", test::real_gemma4_12b, 667, 11.907, 0, 8192, 163840, 0},
     {"qwen36_27b", test::real_qwen36_27b, 866, 26.896, 0.425, 32768, 0, 149.625},
     {"qwen36_35b_a3b", test::real_qwen36_35b_a3b, 753, 34.661, 0.845, 10240, 0, 62.8125},
+    {"glm47_flash", test::real_glm47_flash, 844, 29.943, 0, 27072, 0, 0},
 };
 
 class PublishedModels : public ::testing::TestWithParam<Published> {
@@ -79,7 +80,8 @@ TEST_P(PublishedModels, StoreThePublishedKvPerToken) {
   for (const LayerSpec& l : spec_->layers) {
     if (!l.owns_kv()) continue;
     const AttentionSpec& a = l.attention;
-    (a.window > 0 ? windowed : full) += 2 * uint64_t{a.n_kv_heads} * a.head_dim;
+    const uint64_t rows = a.one_row() ? 1 : 2;
+    (a.window > 0 ? windowed : full) += rows * a.n_kv_heads * a.head_dim;
   }
   EXPECT_EQ(full, GetParam().kv_elements);
   EXPECT_EQ(windowed, GetParam().window_elements);

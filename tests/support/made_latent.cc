@@ -92,7 +92,7 @@ Bytes model(MadeWeights* w, const Sizes& s, const Experts& e, bool has_biases) {
 
 Bytes made_deepseek2(uint64_t seed) {
   constexpr Sizes kSizes{4, 0, 128, 32, 64, 32};
-  constexpr Experts kExperts{6, 3, 32, 2, 2.0};
+  constexpr Experts kExperts{6, 3, 32, 2, 0.3};
   MadeWeights w("deepseek2", seed);
   w.begin("rand-deepseek2", "deepseek-llm");
   keys(&w, kSizes, kExperts);

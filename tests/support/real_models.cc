@@ -135,6 +135,27 @@ ModelRecipe real_qwen36_35b_a3b() {
   return r;
 }
 
+ModelRecipe real_glm47_flash() {
+  ModelRecipe r = quantised("deepseek2");
+  r.n_layers = 47;
+  r.n_embd = 2048;
+  r.n_vocab = 154880;
+  r.n_heads = 20;
+  r.n_kv_heads = 1;
+  r.latent_rank = 512;
+  r.n_rot = 64;
+  r.head_dim = 576;
+  r.q_rank = 768;
+  r.key_part = 192;
+  r.value_dim = 256;
+  r.d_ff = 10240;
+  r.n_experts = 64;
+  r.n_used = 4;
+  r.d_expert = r.d_shared = 1536;
+  r.rms_eps = 1e-5f;
+  return r;
+}
+
 /// Rows of 2880 columns are eleven units of 256 and a quarter.
 ModelRecipe real_gpt_oss_20b() {
   ModelRecipe r = quantised("gpt-oss");

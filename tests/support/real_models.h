@@ -19,6 +19,7 @@ ModelRecipe real_gemma4_e4b();  // with the unused K and V weights that its file
 ModelRecipe real_gemma4_12b();
 ModelRecipe real_qwen36_27b();  // with its MTP block
 ModelRecipe real_qwen36_35b_a3b();
+ModelRecipe real_glm47_flash();  // latent attention
 ModelRecipe real_gpt_oss_20b();  // all in MXFP4
 
 /// The spec of such a file, whose vocabulary's size is that of the table. Empty where it cannot be

@@ -186,7 +186,9 @@ void ModelFile::add_latent_keys(const ModelRecipe& r) {
   set("attention.key_length_mla", r.key_part + r.n_rot);
   set("attention.value_length_mla", r.value_dim);
   set("leading_dense_block_count", r.n_dense).set("feed_forward_length", r.d_ff);
-  set("expert_shared_count", 2u).set("expert_gating_func", 2u).set("expert_weights_norm", true);
+  set("expert_shared_count", r.d_shared / r.d_expert)
+      .set("expert_gating_func", 2u)
+      .set("expert_weights_norm", true);
   set("expert_weights_scale", 1.8f);
 }
 

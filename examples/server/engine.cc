@@ -2,6 +2,8 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "grammar_cache.h"
 #include "host_process.h"
@@ -107,10 +109,25 @@ Engine::Engine(const Settings& settings) : grammars_(std::make_unique<GrammarCac
   info_.struct_size = sizeof info_;
   check(sharpi_model_info(model, &info_, &err), err);
   load_adapters(settings);
+  constexpr uint32_t kChunksOfDevice = 4;  // at a call's ends some devices have nothing to do
+  if (const uint32_t n = count_devices(); n > 1) chunks_of_call_ = n * kChunksOfDevice;
   name_ = settings.alias.empty() ? utf8_of(path_of(settings.model).stem()) : settings.alias;
 }
 
 Engine::~Engine() = default;
+
+/// With layers of the model, if all of them are GPUs; the host counts as one device alone.
+uint32_t Engine::count_devices() const {
+  std::array<sharpi_segment_info, 64> rows{};
+  uint32_t n = 0;
+  sharpi_error err = SHARPI_ERROR_INIT;
+  if (sharpi_model_segments(model_.get(), rows.data(), sizeof rows[0],
+                            static_cast<uint32_t>(rows.size()), &n, &err) != SHARPI_OK)
+    return 1;
+  std::set<uint32_t> devices;
+  for (uint32_t i = 0; i < n; ++i) devices.insert(rows[i].device);
+  return devices.count(0) != 0 ? 1 : static_cast<uint32_t>(devices.size());
+}
 
 void Engine::load_adapters(const Settings& settings) {
   for (const LoraFile& l : settings.loras) {

@@ -40,6 +40,9 @@ class Engine {
   nlohmann::ordered_json lora_json() const;
   /// Sessions go on past their context.
   bool bounded() const { return plan_info_.kv_budget != 0; }
+  /// Chunks of a prompt in one call while nobody waits for a step: several where layers are on
+  /// several devices, which then compute another chunk each.
+  uint32_t chunks_of_call() const { return chunks_of_call_; }
   /// What clients call the model.
   const std::string& name() const { return name_; }
 
@@ -62,6 +65,7 @@ class Engine {
  private:
   void make_plan(const Settings& settings);
   void load_adapters(const Settings& settings);
+  uint32_t count_devices() const;
 
   ContextHandle context_;
   PlanHandle plan_;
@@ -72,6 +76,7 @@ class Engine {
   sharpi_plan_summary plan_info_{};
   sharpi_model_summary info_{};
   std::string name_;
+  uint32_t chunks_of_call_ = 1;
   mutable std::once_flag longest_once_;
   mutable uint64_t longest_token_ = 0;  // in bytes
   std::unique_ptr<GrammarCache> grammars_;

@@ -237,7 +237,9 @@ void Scheduler::read_chunk(Answering& a) {
                                  [](const auto& other) { return other->reading(); });
   // A bounded session looks ahead to the end of its prompt, so it is read in one call.
   uint32_t n = size - begin;
-  if (!engine_.bounded()) n = std::min(n, alone ? settings_.chunk : settings_.prefill_chunk);
+  if (!engine_.bounded()) {
+    n = std::min(n, alone ? settings_.chunk * engine_.chunks_of_call() : settings_.prefill_chunk);
+  }
   const bool checkpoints = engine_.info().is_hybrid != 0 && engine_.plan().n_checkpoints != 0;
   bool at_boundary = false;
   if (checkpoints && !engine_.bounded()) {

@@ -31,6 +31,8 @@ class Spreader {
     return at == n_layers_ && fits(head_, n_layers_);
   }
   Placement placed() const { return placed_with(starts_, head_); }
+  /// Up to the last one with layers.
+  size_t n_used() const { return head_ + 1; }
   /// What all devices hold as they are filled, over what they may hold.
   double mean_share() {
     double held = 0, limit = 0;
@@ -127,22 +129,39 @@ void put_on(DeviceIndex device, Placement* p) {
     for (DeviceIndex& at : *list) put(&at);
 }
 
+bool is_pinned(const MemoryLimit& device) {
+  return device.n_layers >= 0;
+}
+
+/// A layer is not cut, so some devices hold more than the mean, and the least share is sought.
+/// Pre: fill(1).
+void fill_evenly(Spreader* spreader) {
+  constexpr int kSteps = 8;
+  double low = spreader->mean_share() / 2, high = std::min(8 * low, 1.0);
+  if (!spreader->fill(high)) high = 1;
+  for (int i = 0; i < kSteps; ++i) {
+    const double middle = (low + high) / 2;
+    (spreader->fill(middle) ? high : low) = middle;
+  }
+  spreader->fill(high);
+}
+
 }  // namespace
 
 void spread(const std::vector<MemoryLimit>& devices, bool all, Plan* plan) {
   if (devices.empty()) return;
   if (devices.size() == 1) return put_on(devices[0].index, &plan->placement);
   Spreader spreader(devices, *plan);
-  if (spreader.fill(1) && all) {
-    // A layer is not cut, so some devices hold more than the mean, and the least share is sought.
-    constexpr int kSteps = 8;
-    double low = spreader.mean_share() / 2, high = std::min(8 * low, 1.0);
-    if (!spreader.fill(high)) high = 1;
-    for (int i = 0; i < kSteps; ++i) {
-      const double middle = (low + high) / 2;
-      (spreader.fill(middle) ? high : low) = middle;
-    }
-    spreader.fill(high);
+  const bool fits = spreader.fill(1);
+  if (fits && all) fill_evenly(&spreader);
+  const bool pinned = std::any_of(devices.begin(), devices.end(), is_pinned);
+  if (fits && !all && !pinned && spreader.n_used() > 1) {
+    const std::vector<MemoryLimit> used(
+        devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(spreader.n_used()));
+    Spreader among_used(used, *plan);
+    if (among_used.fill(1)) fill_evenly(&among_used);
+    plan->placement = among_used.placed();
+    return;
   }
   plan->placement = spreader.placed();
 }

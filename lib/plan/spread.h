@@ -12,10 +12,12 @@
 
 namespace sharpi {
 
-/// Gives every block that plan->placement has on a device to one of `devices`. Each takes as many
-/// layers as the request pins to it, else as many as fit its limit by its own sizes; what fits none
-/// goes to the last one. With `all`, every device is filled to the same share of its limit. Where
-/// there is one device it takes everything, whatever its limit. Does not price the plan again.
+/// Gives every block that plan->placement has on a device to one of `devices`: as few of the first
+/// ones as hold them by their own sizes, or, with `all`, every one. Several are filled to the same
+/// share of their limits, so that all are busy when chunks of a prompt pass them; but where layers
+/// are pinned, each takes its own and others take what fits, one after the other. What fits none
+/// goes to the last one. Where there is one device it takes everything, whatever its limit. Does
+/// not price the plan again.
 void spread(const std::vector<MemoryLimit>& devices, bool all, Plan* plan);
 
 /// Divides slots among devices by how many experts of each the host computes.

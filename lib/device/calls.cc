@@ -152,7 +152,7 @@ Status Calls::run(const Segment& segment, const Submission& rows, Workspace& wor
     }
     if (ws.is_relayed(rows.hidden_out))
       std::copy_n(ws.handover(), uint64_t{rows.n_rows} * m_.spec().n_embd, rows.hidden_out);
-    hand_out_hidden(segment, rows, ws);
+    hand_out_hidden(segment, rows, ws.handover());
     return Status::ok();
   }
   return give_up(done, ws);
@@ -196,8 +196,10 @@ Status Calls::finish(const Segment& segment, const Submission& rows, Workspace& 
   auto& ws = static_cast<DeviceWorkspace&>(workspace);
   if (ws.stage.is_empty()) return Status::error(Code::kInternal, "no pass is under way");
   const DeviceScope scope(*m_.device);
+  const uint32_t table = ws.stage.oldest_table();
   SHARPI_TRY(ws.stage.finish());
   SHARPI_TRY(m_.device->usable());
+  if (m_.leaves_hidden) hand_out_hidden(segment, rows, ws.hidden_rows(table, m_.spec().n_embd));
   // The last pass alone has sent its best logits along.
   const SequenceRows& q = rows.sequences[0];
   if (changes_logits(segment, rows) && q.last_logit_row == 0) session_of(q)->best_arrived();

@@ -57,7 +57,7 @@ class Calls final : public PipelineStage {
   Status upload(Pass& p) const;
   Status take_hidden(Pass& p) const;
   Status send_hidden(Pass& p) const;
-  void hand_out_hidden(const Segment& segment, const Submission& rows, DeviceWorkspace& ws) const;
+  void hand_out_hidden(const Segment& segment, const Submission& rows, const float* kept) const;
   // calls.cc
   Status run_segment(const Segment& segment, Pass& p) const;
   Status send_best(const Submission& rows, const DeviceWorkspace& ws) const;

@@ -46,7 +46,10 @@ Status Calls::take_hidden(Pass& p) const {
 /// The other end of take_hidden(), or hidden rows on their way to whoever wants those of the head.
 Status Calls::send_hidden(Pass& p) const {
   DeviceWorkspace& ws = p.ws;
-  float* to = p.keeps_hidden ? ws.handover() : p.hidden_out;
+  const bool in_pipeline = p.rows != nullptr && p.rows->from != nullptr;
+  float* to = p.hidden_out;
+  if (p.keeps_hidden)
+    to = in_pipeline ? ws.hidden_rows(ws.stage.table(), m_.spec().n_embd) : ws.handover();
   if (to == nullptr) return Status::ok();
   const DeviceWorkspace* next = p.rows == nullptr ? nullptr : neighbour(p.rows->to);
   const bool to_host =
@@ -62,12 +65,12 @@ Status Calls::send_hidden(Pass& p) const {
 
 /// Those that the head has read, from where its segment left them to whoever wants them.
 void Calls::hand_out_hidden(const Segment& segment, const Submission& rows,
-                            DeviceWorkspace& ws) const {
+                            const float* kept) const {
   if (segment.blocks.back().kind != BlockKind::kHead) return;
   const uint64_t e = m_.spec().n_embd;
   for (const SequenceRows& q : rows.sequences) {
     if (q.hidden == nullptr) continue;
-    const float* from = ws.handover() + (q.first_row + q.first_hidden_row) * e;
+    const float* from = kept + (q.first_row + q.first_hidden_row) * e;
     std::copy_n(from, (q.n_rows - q.first_hidden_row) * e, q.hidden);
   }
 }

@@ -29,6 +29,8 @@ class StageMarks {
   }
   /// Of the pass that is being given; the first one's where none is.
   uint32_t table() const { return table_; }
+  /// Of the oldest pass. Pre: not is_empty().
+  uint32_t oldest_table() const { return static_cast<uint32_t>(n_finished_ % n_passes_); }
   bool is_full() const { return n_started_ - n_finished_ == n_passes_; }
   bool is_empty() const { return n_started_ == n_finished_; }
   /// A pass is about to be given; it counts from started() on. Pre: not is_full().

@@ -113,7 +113,7 @@ uint32_t passes_of_pipeline(const ModelSpec& spec, const Placement& placement, b
 }
 
 /// The first device of the route brings the memory for hand-overs, or each its own. In a pipeline
-/// each of them on the way has a part of it.
+/// each of them on the way has a part of it, and behind them the hidden rows of each pass.
 void add_handover(const ModelSpec& spec, const Placement& placement, uint32_t rows,
                   bool shares_pinned, WorkspaceLayout* out) {
   out->hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
@@ -123,7 +123,7 @@ void add_handover(const ModelSpec& spec, const Placement& placement, uint32_t ro
   if (out->n_passes > 1 && !first) out->add_floats(Buf::kArrival, uint64_t{rows} * spec.n_embd);
   if (!out->hands_over || (shares_pinned && !first)) return;
   uint64_t handed = spec.pair.table_on_host ? 2 : 1;  // embeddings lie behind all hidden rows
-  if (out->n_passes > 1) handed = route.size() - 1;
+  if (out->n_passes > 1) handed = route.size() - 1 + (placement.mtp ? out->n_passes : 0);
   out->handover_bytes = handed * rows * spec.n_embd * sizeof(float);
 }
 

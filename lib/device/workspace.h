@@ -64,6 +64,11 @@ class DeviceWorkspace final : public Workspace {
   float* arrival() const override {
     return size(Buf::kArrival) == 0 ? nullptr : get(Buf::kArrival);
   }
+  /// Where in a pipeline a pass leaves the hidden rows that an MTP block wants, by its call table.
+  float* hidden_rows(uint32_t table, uint32_t n_embd) const {
+    const uint64_t n_behind = layout_.n_passes - 2 + table;  // hand-overs, and passes in front
+    return hand_ + n_behind * layout_.max_rows * n_embd;
+  }
   /// Passes of a pipeline that are under way here.
   StageMarks stage;
   template <class T = float>

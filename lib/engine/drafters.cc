@@ -123,6 +123,12 @@ Status Drafters::take_hidden(SequenceRows* rows) {
   return Status::ok();
 }
 
+float* Drafters::hidden_rows() noexcept {
+  if (mtp_ == nullptr) return nullptr;
+  if (mtp_->is_behind()) mtp_->restart(core_.ledger().next_position());
+  return mtp_->hidden_rows();
+}
+
 void Drafters::committed(std::span<const int32_t> tokens) noexcept {
   if (mtp_ != nullptr) mtp_->committed(tokens);
 }

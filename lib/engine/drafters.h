@@ -60,6 +60,9 @@ class Drafters {
   /// Asks a pass to leave its hidden rows in the MTP block's queue, and makes room there for a
   /// chunk.
   Status take_hidden(SequenceRows* rows);
+  /// Of the oldest pass in a pipeline, whose take_hidden() was earlier: where its rows go now; null
+  /// where nobody wants them. A block that is behind, as catch_up() failed, begins anew with them.
+  float* hidden_rows() noexcept;
   /// The MTP block reads what the session has read.
   Status catch_up();
   /// The pass that take_hidden() was called for was over these tokens, and they count now.

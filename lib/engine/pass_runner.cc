@@ -39,10 +39,10 @@ Status PassRunner::begin(const PassRequest& pass, SequenceRows* q) {
   return Status::ok();
 }
 
-/// Replay scores and the MTP block are made between passes, and so is room.
+/// Replay scores are made between passes, and so is room.
 uint64_t PassRunner::room_of_pipeline(uint32_t n_chunk) const {
   if (core_.model->passes_under_way(n_chunk) < 2) return 0;
-  if (core_.shape.replay_every != 0 || drafters_.mtp() != nullptr) return 0;
+  if (core_.shape.replay_every != 0) return 0;
   const uint64_t context = core_.shape.n_ctx - core_.ledger().n_tokens();
   return std::min<uint64_t>(context, core_.free_slots());
 }

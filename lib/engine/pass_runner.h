@@ -36,6 +36,8 @@ class PassRunner {
   /// Gives the pass to the pipeline, behind those that are under way there. `rings_written`: as the
   /// submission says.
   Status start(const PassRequest& pass, Pipeline* pipeline, bool* rings_written);
+  /// Waits for the oldest of them, which is then to be committed.
+  Status finish(Pipeline* pipeline) { return pipeline->finish(drafters_.hidden_rows()); }
   /// Fills in the session's share of a pass: n_rows rows of the batch from rows->first_row on. All
   /// sessions of the batch make room first, because that may run the MTP block, after which its
   /// hidden rows go to another place.

@@ -70,11 +70,12 @@ Status Pipeline::start(const Submission& rows) {
   return Status::ok();
 }
 
-Status Pipeline::finish_on(size_t segment, const Under& pass) const {
+Status Pipeline::finish_on(size_t segment, const Under& pass, float* hidden) const {
   const Segment& s = model_.placed_.segments[segment];
   const size_t t = model_.tier_index(s.device);
   SequenceRows q = pass.rows;
   q.session = sessions_[t];
+  if (q.hidden != nullptr) q.hidden = hidden;
   Submission rows;
   rows.n_rows = pass.n_rows;
   rows.sequences = {&q, 1};
@@ -86,9 +87,9 @@ Status Pipeline::finish_on(size_t segment, const Under& pass) const {
 }
 
 /// The last device has ended a pass when all others have.
-Status Pipeline::finish() {
+Status Pipeline::finish(float* hidden) {
   const Under pass = passes_[n_finished_ % n_passes_];
-  for (size_t i = model_.placed_.segments.size(); i-- > 0;) SHARPI_TRY(finish_on(i, pass));
+  for (size_t i = model_.placed_.segments.size(); i-- > 0;) SHARPI_TRY(finish_on(i, pass, hidden));
   ++n_finished_;
   n_rows_ -= pass.n_rows;
   return Status::ok();

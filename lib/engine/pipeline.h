@@ -37,9 +37,10 @@ class Pipeline {
   /// of those in front of all. After a failure the passes in front go on, and no other is given.
   /// Pre: not is_full().
   Status start(const Submission& rows);
-  /// Waits for the oldest pass, which is then to be committed. After a failure none that is under
-  /// way counts. Pre: not is_empty().
-  Status finish();
+  /// Waits for the oldest pass, which is then to be committed. `hidden`: where its hidden rows go,
+  /// if its start() named a place for some; null = nowhere. After a failure none that is under way
+  /// counts. Pre: not is_empty().
+  Status finish(float* hidden);
 
  private:
   static constexpr size_t kMostPasses = kMaxDevices + 1;
@@ -48,7 +49,7 @@ class Pipeline {
     uint32_t n_rows = 0;
   };
   Submission on_its_way(const Submission& rows, size_t segment) const;
-  Status finish_on(size_t segment, const Under& pass) const;
+  Status finish_on(size_t segment, const Under& pass, float* hidden) const;
 
   const Model& model_;
   const Model::SlotLease lease_;

@@ -175,16 +175,21 @@ Status Prompter::read_pipelined(Reading* r, size_t end) {
     }
     if (pipeline.is_empty()) break;
     const size_t n = r->chunk_at(r->done);
-    const Status ended = pipeline.finish();
+    const Status ended = runner_.finish(&pipeline);
     if (!ended.is_ok()) {
       runner_.failed_under_way(ended, static_cast<uint32_t>(n),
                                static_cast<uint32_t>(given - r->done), rings_written);
       return ended;
     }
     commit(r, n);
+    const Status caught_up = drafters_.catch_up();
+    if (!caught_up.is_ok() && failed.is_ok()) {
+      failed = caught_up;
+      end = given;
+    }
     (void)r->progress.report(r->done);
   }
-  if (!failed.is_ok()) runner_.failed(failed, static_cast<uint32_t>(n_failed), rings_of_failed);
+  if (n_failed != 0) runner_.failed(failed, static_cast<uint32_t>(n_failed), rings_of_failed);
   return failed;
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/engine_case.h"
+#include "engine/mtp_case.h"
 #include "support/device_ladders.h"
 
 namespace sharpi::testing {
@@ -338,6 +339,39 @@ TEST_F(TwoGpus, PipelinesGiveTheBitsOfOne) {
       for (const int32_t t : {3, 4}) chat.decode(t);
       EXPECT_TRUE(saved(chat) == read(one, 2000)) << recipe.arch << turned;
     }
+  }
+}
+
+/// What the MTP block drafts behind prompts of many chunks is what it drafts on one GPU.
+TEST_F(TwoGpus, PipelinesFeedTheMtpBlock) {
+  const test::ModelRecipe recipe = with_layers(test::tiny_qwen35(), 8);
+  ASSERT_NE(recipe.n_mtp, 0u);
+  const MadeModel file(recipe);
+  const auto tokens = file.tokens(1500);
+  const Edit by_block = [](auto* p, auto* s) {
+    same_everywhere(p, s);
+    p->n_chunk = 128;
+    s->n_ctx = 2048;
+    s->n_draft = 8;
+    s->drafters = SHARPI_DRAFT_MTP;
+  };
+  const auto say = [&](const Loaded& l) {
+    Chat chat(l.model.get());
+    Logits last;
+    std::vector<int32_t> drafts;
+    for (const auto& [from, to] : {std::pair<size_t, size_t>{0, 900}, {900, 1500}}) {
+      chat.prefill(slice(tokens, from, to));
+      for (const int32_t d : drafts_of(chat, 7, 5, &last)) drafts.push_back(d);
+    }
+    return std::pair(drafts, last);
+  };
+  const auto want = say(on_.load(file.path(), whole(8), by_block));
+  for (const bool turned : {false, true}) {
+    const Loaded l = on_.load(file.path(), cut(4, 8, turned), by_block);
+    EXPECT_TRUE(is_pipelined(l));
+    const auto got = say(l);
+    EXPECT_EQ(got.first, want.first) << turned;
+    EXPECT_TRUE(same_bits(got.second, want.second)) << turned;
   }
 }
 

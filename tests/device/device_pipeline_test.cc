@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "device/several_devices.h"
+#include "engine/mtp_case.h"
 
 namespace sharpi::testing {
 namespace {
@@ -275,6 +276,46 @@ TEST_P(Pipelines, OthersGetInBetween) {
       second.join();
       for (int i = 0; i < 2; ++i) EXPECT_TRUE(got[i] == want[i]) << concurrent << round << i;
     }
+  }
+}
+
+/// The block for multi-token prediction gets the hidden rows of each chunk: what it drafts behind a
+/// prompt is what it drafts on one device, to the bit.
+TEST(Pipeline, TheMtpBlockReadsEveryChunk) {
+  test::ModelRecipe recipe = test::tiny_qwen35();
+  ASSERT_NE(recipe.n_mtp, 0u);
+  const RoomMachine machine(three_cards());
+  const MadeModel file(recipe);
+  const auto n = static_cast<int32_t>(recipe.n_layers);
+  const auto tokens = file.tokens(150);
+  const Edit by_block = [](auto* p, auto* s) {
+    in_chunks(p, s);
+    p->max_logit_rows = 8;
+    s->n_draft = 8;
+    s->drafters = SHARPI_DRAFT_MTP;
+  };
+  const auto say = [&](const Loaded& l) {
+    Chat chat(l.model.get());
+    Logits last;
+    std::vector<int32_t> drafts;
+    for (const size_t at : {0u, 101u}) {
+      chat.prefill(slice(tokens, at, at == 0 ? 101 : 150));
+      for (const int32_t d : drafts_of(chat, 7, 5, &last)) drafts.push_back(d);
+    }
+    return std::pair(drafts, last);
+  };
+  const auto want = say(machine.ladders().load(file.path(), {{2, n}}, by_block));
+  EXPECT_EQ(want.first.size(), 10u);
+  for (const Ladder& ladder : {Ladder{{1, 2}, {2, n - 2}}, Ladder{{3, 1}, {1, 1}, {2, n - 2}}}) {
+    const Loaded l = machine.ladders().load(file.path(), ladder, by_block);
+    EXPECT_TRUE(is_pipelined(l));
+    for (const uint32_t eager : {0u, 1u, 2u}) {
+      host_faults().eager = eager;
+      const auto got = say(l);
+      EXPECT_EQ(got.first, want.first) << text_of(ladder) << eager;
+      EXPECT_TRUE(same_bits(got.second, want.second)) << text_of(ladder) << eager;
+    }
+    host_faults().eager = 0;
   }
 }
 

@@ -18,7 +18,8 @@ Pipeline::~Pipeline() {
   const auto took = std::chrono::steady_clock::now() - begin_;
   for (size_t i = 0; i < model_.placed_.segments.size(); ++i) {
     const size_t t = model_.tier_index(model_.placed_.segments[i].device);
-    const Status ended = model_.tiers_[t]->pipeline_stage()->drain(*lease_.slot->workspaces[t]);
+    const Status ended = no_throw(
+        [&] { return model_.tiers_[t]->pipeline_stage()->drain(*lease_.slot->workspaces[t]); });
     (void)ended.is_ok();  // start() and finish() have said what failed
     model_.placed_.times[i].nanoseconds.fetch_add(
         static_cast<uint64_t>(std::chrono::nanoseconds(took).count()), std::memory_order_relaxed);
@@ -79,7 +80,9 @@ Status Pipeline::finish_on(size_t segment, const Under& pass, float* hidden) con
   Submission rows;
   rows.n_rows = pass.n_rows;
   rows.sequences = {&q, 1};
-  SHARPI_TRY(model_.tiers_[t]->pipeline_stage()->finish(s, rows, *lease_.slot->workspaces[t]));
+  SHARPI_TRY(no_throw([&] {
+    return model_.tiers_[t]->pipeline_stage()->finish(s, rows, *lease_.slot->workspaces[t]);
+  }));
   SegmentTimes& times = model_.placed_.times[segment];
   times.n_calls.fetch_add(1, std::memory_order_relaxed);
   times.n_rows.fetch_add(pass.n_rows, std::memory_order_relaxed);

@@ -57,7 +57,7 @@ class Pipelines : public ::testing::TestWithParam<test::ModelRecipe> {
   void TearDown() override {
     host_faults().eager = host_faults().fails_on = 0;
     host_faults().fails_in = 0;
-    host_faults().drops_waits = host_faults().fails_late = false;
+    host_faults().drops_waits = host_faults().fails_late = host_faults().throws = false;
   }
   bool has_window() const {
     return GetParam().arch.find("gemma") == 0 || GetParam().arch.find("gpt-oss") == 0;
@@ -184,16 +184,18 @@ TEST_P(Pipelines, FailuresLeaveWholeChunks) {
     const Loaded l = on_.try_load(file.path(), ladder, &why, &in_chunks_without_queries);
     if (!l.model) continue;
     for (const auto& [device, n] : ladder) {
-      for (int at = 1; at < 40; at += ladder.size() == 2 ? 1 : 3) {
+      for (int at = 1; at < 40; at += ladder.size() == 2 ? 1 : 4) {
         Chat chat(l.model.get());
         host_faults().fails_on = device;
         host_faults().fails_in = at;
+        host_faults().throws = at % 3 == 0;
         const Prefilled got = read(chat, tokens);
         const bool failed = host_faults().fails_in == 0;
         host_faults().fails_on = 0;
         const std::string what = text_of(ladder) + "copy " + std::to_string(at) + " on " +
                                  std::to_string(device) + ": " + got.why;
-        ASSERT_EQ(got.status, failed ? SHARPI_E_DEVICE : SHARPI_OK) << what;
+        const sharpi_status expected = at % 3 == 0 ? SHARPI_E_OUT_OF_MEMORY : SHARPI_E_DEVICE;
+        ASSERT_EQ(got.status, failed ? expected : SHARPI_OK) << what;
         EXPECT_EQ(chat.info().n_tokens, got.n) << what;
         if (!failed) break;
         EXPECT_EQ(got.n % kChunk, 0u) << what;

@@ -2,6 +2,7 @@
 #include "device/host_device.h"
 
 #include <cstring>
+#include <new>
 #include <string_view>
 
 #include "base/reservation.h"
@@ -73,6 +74,7 @@ Status HostQueue::copy(void* to, const void* from, uint64_t bytes, device::Way w
                        const char* what) const {
   HostFaults& faults = host_faults();
   if (faults.fails_on == device_ && faults.fails_in > 0 && --faults.fails_in == 0) {
+    if (faults.throws) throw std::bad_alloc();
     const Status why = Status::error(Code::kDevice, "injected failure of the copy: %s", what);
     if (!faults.fails_late) return why;
     give([why] { return why; });

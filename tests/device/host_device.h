@@ -96,6 +96,7 @@ struct HostFaults {
   std::atomic<uint32_t> fails_on{0};
   std::atomic<int> fails_in{0};
   std::atomic<bool> fails_late{false};  // it is taken, and fails when it is its turn
+  std::atomic<bool> throws{false};      // std::bad_alloc instead
 };
 
 class HostDevice final : public device::Device {

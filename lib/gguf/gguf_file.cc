@@ -8,10 +8,12 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/input_file.h"
+#include "gguf/ggml_type.h"
 #include "gguf/gguf_parse.h"
 #include "gguf/name_index.h"
 
@@ -73,6 +75,7 @@ struct GgufFile::Impl {
   Status open_shard(const std::string& path, std::vector<GgufValue>* metadata);
   Status index_tensors();
   Status read_gathered(const GgufTensor& t, uint64_t at, std::byte* out, uint64_t n) const;
+  Status read_columns(const GgufTensor& t, uint64_t at, std::byte* out, uint64_t n) const;
   Status gather(GgufTensor* t);
 };
 
@@ -302,9 +305,17 @@ GgufTensor tensor_of(const GgufPart& part) {
   const uint64_t row = ggml_row_bytes(t.type, t.ne[0]);
   t.name = part.name;
   t.part_of = part.of->name;
-  t.ne[1] = 0;
-  for (const GgufRows& r : part.rows) t.ne[1] += r.n_rows * r.n_runs;
-  t.bytes = t.ne[1] * row;
+  uint64_t n_rows = 0;
+  for (const GgufRows& r : part.rows) n_rows += r.n_rows * r.n_runs;
+  t.bytes = n_rows * row;
+  t.ne[1] = n_rows / part.n_slabs;
+  t.ne[2] = part.n_slabs;
+  if (part.n_slabs > 1) t.n_dims = 3;
+  if (part.columns) {
+    std::swap(t.ne[0], t.ne[1]);
+    t.type = GgmlType::kF32;
+    t.bytes = t.elements() * sizeof(float);
+  }
   if (!part.is_one_run()) {
     t.gathered = &part;
     t.data = nullptr;
@@ -321,6 +332,7 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::with_parts(std::vector<GgufPar
   const std::shared_ptr<GgufFile> file(new GgufFile);
   Impl& impl = *file->impl_;
   impl = *impl_;
+  for (GgufPart& part : parts) part.type = part.of->type;
   const auto kept = std::make_shared<const std::vector<GgufPart>>(std::move(parts));
   impl.parts.push_back(kept);
   std::unordered_map<const GgufTensor*, size_t> first;
@@ -364,6 +376,7 @@ Result<std::shared_ptr<const GgufFile>> GgufFile::map_tensors() const {
 
 Status GgufFile::Impl::read_gathered(const GgufTensor& t, uint64_t at, std::byte* out,
                                      uint64_t n) const {
+  if (t.gathered->columns) return read_columns(t, at, out, n);
   const uint64_t row = ggml_row_bytes(t.type, t.ne[0]);
   uint64_t begin = 0;  // of the runs, in the part
   for (const GgufRows& r : t.gathered->rows) {
@@ -376,6 +389,28 @@ Status GgufFile::Impl::read_gathered(const GgufTensor& t, uint64_t at, std::byte
       at += piece, out += piece, n -= piece;
     }
     begin = end;
+  }
+  return Status::ok();
+}
+
+Status GgufFile::Impl::read_columns(const GgufTensor& t, uint64_t at, std::byte* out,
+                                    uint64_t n) const {
+  const GgufRows& r = t.gathered->rows[0];
+  const uint64_t height = t.ne[0], width = t.ne[1];  // rows of the tensor, and their elements
+  const uint64_t row = ggml_row_bytes(t.gathered->type, width);
+  const uint64_t slab = height * width * sizeof(float);
+  std::vector<std::byte> rows(height * row);
+  std::vector<float> values(width), turned(height * width);
+  while (n != 0) {
+    const uint64_t i = at / slab, within = at % slab, piece = std::min(n, slab - within);
+    SHARPI_TRY(shards[t.shard]->read(t.file_offset + (r.first + i * r.period) * row, rows.data(),
+                                     rows.size()));
+    for (uint64_t j = 0; j < height; ++j) {
+      dequantize_row(t.gathered->type, rows.data() + j * row, values.data(), width);
+      for (uint64_t o = 0; o < width; ++o) turned[o * height + j] = values[o];
+    }
+    std::memcpy(out, reinterpret_cast<const std::byte*>(turned.data()) + within, piece);
+    at += piece, out += piece, n -= piece;
   }
   return Status::ok();
 }

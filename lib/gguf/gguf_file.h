@@ -80,7 +80,12 @@ struct GgufPart {
   std::string name;
   const GgufTensor* of = nullptr;
   std::vector<GgufRows> rows;  // in the part's order
-  bool is_one_run() const { return rows.size() == 1 && rows[0].n_runs == 1; }
+  /// The part has three dimensions, the last of which counts slabs of equally many rows.
+  uint64_t n_slabs = 1;
+  /// Its rows are, in f32, the columns of each run of rows, which is a slab. Of one GgufRows.
+  bool columns = false;
+  GgmlType type = GgmlType::kF32;  // of the tensor: set by with_parts()
+  bool is_one_run() const { return rows.size() == 1 && rows[0].n_runs == 1 && !columns; }
 };
 
 class GgufFile {

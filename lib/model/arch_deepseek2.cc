@@ -2,9 +2,13 @@
 // DeepSeek-V2-Lite (arXiv 2405.04434) and what is built like it, GLM-4.7-Flash among them:
 // multi-head latent attention, first layers with a dense FFN, then routed experts beside one or
 // more that every token takes, chosen by shares or by sigmoids with a number of each expert's own.
-// A file's attention is that of one KV head as wide as a token's latent and what RoPE turns.
+// Keys of a file are those of one KV head, as wide as a token's latent and what RoPE turns, and
+// beside them the sizes of query heads (`_mla`). Files from before April 2025 have these sizes
+// alone, and one matrix for what takes latents to keys and to values, which is taken apart.
 #include <cmath>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "model/arch_common.h"
@@ -15,31 +19,21 @@ namespace {
 
 constexpr WeightKind kF32 = WeightKind::kF32, kComputable = WeightKind::kComputable;
 constexpr double kMostScale = 1e9, kMostFactor = 1e6;
-constexpr const char* kKeyLength = "attention.key_length_mla";
+constexpr const char *kKeys = "attn_k_b.weight", *kValues = "attn_v_b.weight";
+constexpr const char* kBoth = "attn_kv_b.weight";
 
 struct Keys {
   TrunkKeys trunk;
   AttentionSpec attention;  // without tensors and heads, of every layer
-  uint32_t q_rank = 0;      // 0: queries come of the input at once
-  uint32_t n_dense = 0;     // first layers, which have a dense FFN
+  bool older = false;       // from before April 2025
+  const char *key_length = "attention.key_length_mla", *value_length = "attention.value_length_mla";
+  uint32_t q_rank = 0;   // 0: queries come of the input at once
+  uint32_t n_dense = 0;  // first layers, which have a dense FFN
   std::vector<uint32_t> d_ff;
   MoeKeys moe;
   RouterScores scores = RouterScores::kSoftmax;
   float share_scale = 1.0f;
 };
-
-/// Files from before April 2025 have what takes latents to keys and to values in one matrix, from
-/// which the rows that queries are multiplied with would have to be made anew.
-Status refuse_older_form(const SpecBuilder& b, uint32_t block) {
-  constexpr const char* kBoth = "attn_kv_b.weight";
-  if (b.has_layer_tensor(block, "attn_k_b.weight") || !b.has_layer_tensor(block, kBoth))
-    return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "tensor \"%s\" has the matrices of keys and values in one, as files had "
-                       "them before April 2025; a file converted since then has attn_k_b.weight "
-                       "and attn_v_b.weight",
-                       layer_tensor_name(block, kBoth).c_str());
-}
 
 /// The key yarn_log_multiplier is a tenth of the configuration's mscale_all_dim here, which such
 /// files have for mscale, too: scores grow by the square of its magnitude, and what RoPE turns by
@@ -70,8 +64,10 @@ Status read_attention(const SpecBuilder& b, Keys* k) {
   AttentionSpec& a = k->attention;
   const Range range{1, limits::kHeadDim};
   SHARPI_TRY_ASSIGN(a.latent.rank, b.require_uint("attention.kv_lora_rank", range));
-  SHARPI_TRY_ASSIGN(const uint32_t key_length, b.require_uint(kKeyLength, range));
-  SHARPI_TRY_ASSIGN(a.latent.value_dim, b.require_uint("attention.value_length_mla", range));
+  k->older = !b.has_key(k->key_length) && !b.has_key(k->value_length);
+  if (k->older) k->key_length = "attention.key_length", k->value_length = "attention.value_length";
+  SHARPI_TRY_ASSIGN(const uint32_t key_length, b.require_uint(k->key_length, range));
+  SHARPI_TRY_ASSIGN(a.latent.value_dim, b.require_uint(k->value_length, range));
   SHARPI_TRY(b.require_uint("rope.dimension_count", Range{2, limits::kHeadDim}).take_status());
   SHARPI_TRY_ASSIGN(a.rope, read_rope(b, key_length, /*allow_yarn=*/true));
   a.rope.pairs = RopePairs::kNeighbours;
@@ -80,15 +76,18 @@ Status read_attention(const SpecBuilder& b, Keys* k) {
     return Status::error(Code::kFormat,
                          "%s = %u, %s = %u and %s = %u are no sizes of heads: more of a key than "
                          "RoPE turns is needed, and a stored row of at most %u elements",
-                         b.full_key(kKeyLength).c_str(), key_length,
+                         b.full_key(k->key_length).c_str(), key_length,
                          b.full_key("rope.dimension_count").c_str(), a.rope.n_rot,
                          b.full_key("attention.kv_lora_rank").c_str(), a.latent.rank,
                          static_cast<uint32_t>(limits::kHeadDim));
   }
   a.latent.key_dim = key_length - a.rope.n_rot;
-  SHARPI_TRY(check_length(b, "attention.key_length", a.head_dim,
-                          "%.attention.kv_lora_rank + %.rope.dimension_count"));
-  SHARPI_TRY(check_length(b, "attention.value_length", a.latent.rank, "%.attention.kv_lora_rank"));
+  if (!k->older) {
+    SHARPI_TRY(check_length(b, "attention.key_length", a.head_dim,
+                            "%.attention.kv_lora_rank + %.rope.dimension_count"));
+    SHARPI_TRY(
+        check_length(b, "attention.value_length", a.latent.rank, "%.attention.kv_lora_rank"));
+  }
   double scale = 1.0 / std::sqrt(static_cast<double>(key_length));
   SHARPI_TRY(scale_by_context(b, &a.rope, &scale));
   a.scale = static_cast<float>(scale);
@@ -139,7 +138,8 @@ Status read_experts(const SpecBuilder& b, Keys* k) {
 
 Status load_queries(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSpec* a) {
   const uint64_t one = uint64_t{a->latent.key_dim} + a->rope.n_rot;
-  const Extent queries{a->n_heads * one, "%.attention.head_count * %.attention.key_length_mla"};
+  const std::string origin = std::string("%.attention.head_count * %.") + k.key_length;
+  const Extent queries{a->n_heads * one, origin.c_str()};
   if (k.q_rank == 0) {
     return b.load_layer(block, {{&a->q, "attn_q.weight", kComputable, k.trunk.embd, queries}});
   }
@@ -149,28 +149,38 @@ Status load_queries(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSpec
                               {&a->q, "attn_q_b.weight", kComputable, rank, queries}});
 }
 
+/// What takes latents to keys and to values.
+Status load_head_matrices(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSpec* a) {
+  LatentSpec& l = a->latent;
+  b.leave_out(block, {kBoth});  // some files have both forms
+  const std::string key_rows = std::string("%.") + k.key_length + " - %.rope.dimension_count";
+  const std::string value_length = std::string("%.") + k.value_length;
+  const Extent heads{a->n_heads, "%.attention.head_count"};
+  const Extent rank{l.rank, "%.attention.kv_lora_rank"};
+  const Extent key{l.key_dim, key_rows.c_str()}, value{l.value_dim, value_length.c_str()};
+  return b.load_layer(block, {{&l.k_b, kKeys, kComputable, key, rank, heads},
+                              {&l.v_b, kValues, kComputable, rank, value, heads}});
+}
+
 Status load_attention(SpecBuilder& b, const Keys& k, uint32_t block, AttentionSpec* a) {
   *a = k.attention;
   a->n_heads = k.trunk.n_heads[block];
-  a->n_kv_heads = k.trunk.n_kv_heads[block];
-  if (a->n_heads == 0 || a->n_kv_heads != 1) {
-    return Status::error(Code::kFormat, "%s = %u and %s = %u of block %u, expected heads and one",
+  a->n_kv_heads = 1;
+  const uint32_t n_kv = k.trunk.n_kv_heads[block], expected = k.older ? a->n_heads : 1;
+  if (a->n_heads == 0 || n_kv != expected) {
+    return Status::error(Code::kFormat, "%s = %u and %s = %u of block %u, expected heads and %s",
                          b.full_key("attention.head_count").c_str(), a->n_heads,
-                         b.full_key("attention.head_count_kv").c_str(), a->n_kv_heads, block);
+                         b.full_key("attention.head_count_kv").c_str(), n_kv, block,
+                         k.older ? "as many" : "one");
   }
-  b.leave_out(block, {"attn_kv_b.weight"});  // some files have both forms
   SHARPI_TRY(load_queries(b, k, block, a));
-  LatentSpec& l = a->latent;
-  const Extent heads{a->n_heads, "%.attention.head_count"};
-  const Extent rank{l.rank, "%.attention.kv_lora_rank"};
-  const Extent key{l.key_dim, "%.attention.key_length_mla - %.rope.dimension_count"};
-  const Extent value{l.value_dim, "%.attention.value_length_mla"};
+  SHARPI_TRY(load_head_matrices(b, k, block, a));
+  const std::string origin = std::string("%.attention.head_count * %.") + k.value_length;
+  const Extent rank{a->latent.rank, "%.attention.kv_lora_rank"};
   const Extent row{a->head_dim, "%.attention.kv_lora_rank + %.rope.dimension_count"};
-  const Extent mixed{a->mixed_row(), "%.attention.head_count * %.attention.value_length_mla"};
+  const Extent mixed{a->mixed_row(), origin.c_str()};
   return b.load_layer(block, {{&a->k, "attn_kv_a_mqa.weight", kComputable, k.trunk.embd, row},
-                              {&l.kv_norm, "attn_kv_a_norm.weight", kF32, rank},
-                              {&l.k_b, "attn_k_b.weight", kComputable, key, rank, heads},
-                              {&l.v_b, "attn_v_b.weight", kComputable, rank, value, heads},
+                              {&a->latent.kv_norm, "attn_kv_a_norm.weight", kF32, rank},
                               {&a->o, "attn_output.weight", kComputable, mixed, k.trunk.embd}});
 }
 
@@ -192,7 +202,6 @@ Status load_deepseek2(SpecBuilder& b, ModelSpec& spec) {
   SHARPI_TRY(load_trunk(b, spec, &keys.trunk, /*may_tie=*/true));
   SHARPI_TRY(
       refuse_other_values(b, {{"nextn_predict_layers", 0}, {"attention.temperature_scale", 0}}));
-  for (uint32_t i = 0; i < keys.trunk.n_blocks; ++i) SHARPI_TRY(refuse_older_form(b, i));
   SHARPI_TRY(read_attention(b, &keys));
   SHARPI_TRY(read_experts(b, &keys));
   if (keys.n_dense != 0) {
@@ -208,6 +217,33 @@ Status load_deepseek2(SpecBuilder& b, ModelSpec& spec) {
     SHARPI_TRY(load_ffn(b, keys, i, &l.ffn));
   }
   return Status::ok();
+}
+
+/// Queries meet the columns of what gives keys: these become rows.
+Result<std::vector<GgufPart>> parts_of_deepseek2(SpecBuilder& b) {
+  ModelSpec spec;
+  Keys k;
+  SHARPI_TRY(load_trunk(b, spec, &k.trunk, /*may_tie=*/true));
+  SHARPI_TRY(read_attention(b, &k));
+  const uint64_t key = k.attention.latent.key_dim, value = k.attention.latent.value_dim;
+  const std::string origin = std::string("%.attention.head_count * (%.") + k.key_length +
+                             " - %.rope.dimension_count + %." + k.value_length + ")";
+  std::vector<GgufPart> parts;
+  for (uint32_t i = 0; i < k.trunk.n_blocks; ++i) {
+    if (b.has_layer_tensor(i, kKeys) || b.has_layer_tensor(i, kValues)) continue;
+    const uint64_t heads = k.trunk.n_heads[i], both = key + value;
+    TensorRef none;
+    SHARPI_TRY_ASSIGN(
+        const GgufTensor* of,
+        b.find_in_layer(i, {&none, kBoth, kComputable,
+                            Extent{k.attention.latent.rank, "%.attention.kv_lora_rank"},
+                            Extent{heads * both, origin.c_str()}}));
+    if (of == nullptr || heads == 0) continue;
+    GgufPart keys{layer_tensor_name(i, kKeys), of, {{0, key, heads, both}}, heads, true};
+    parts.push_back(std::move(keys));
+    parts.push_back({layer_tensor_name(i, kValues), of, {{key, value, heads, both}}, heads});
+  }
+  return parts;
 }
 
 }  // namespace sharpi

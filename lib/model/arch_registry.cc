@@ -6,7 +6,7 @@ namespace {
 
 constexpr Architecture kArchitectures[] = {
     {"bert", load_bert},
-    {"deepseek2", load_deepseek2},
+    {"deepseek2", load_deepseek2, parts_of_deepseek2},
     {"gemma-embedding", load_gemma_embedding},
     {"gemma3", load_gemma3},
     {"gemma4", load_gemma4},

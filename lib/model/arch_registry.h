@@ -27,6 +27,7 @@ struct Architecture {
 
 Status load_bert(SpecBuilder& builder, ModelSpec& spec);
 Status load_deepseek2(SpecBuilder& builder, ModelSpec& spec);
+Result<std::vector<GgufPart>> parts_of_deepseek2(SpecBuilder& builder);
 Status load_gemma_embedding(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma3(SpecBuilder& builder, ModelSpec& spec);
 Status load_gemma4(SpecBuilder& builder, ModelSpec& spec);

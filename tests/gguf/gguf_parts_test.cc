@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "gguf/ggml_type.h"
 #include "gguf/gguf_file.h"
 #include "support/gguf_writer.h"
 
@@ -99,6 +102,46 @@ TEST(GgufParts, RowsThatDoNotFollowEachOtherAreGathered) {
         test::Bytes read(n);
         ASSERT_TRUE(parted->read_tensor(t, at, read.data(), n).is_ok());
         const auto* from = reinterpret_cast<const std::byte*>(want[i].data()) + at;
+        ASSERT_EQ(std::memcmp(read.data(), from, n), 0) << at << " " << n;
+      }
+    }
+  }
+}
+
+/// Two runs of two rows and one: the columns of the former are rows of a part, in f32, whatever the
+/// tensor's type; the latter are slabs of one row.
+TEST(GgufParts, ColumnsOfRunsAreRowsOfSlabs) {
+  for (const GgmlType type : {GgmlType::kF32, GgmlType::kBF16}) {
+    const float values[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    test::Bytes data;
+    for (const float v : values) {
+      const auto bits = std::bit_cast<std::array<std::byte, 4>>(v);  // bf16: the upper half
+      data.insert(data.end(), bits.begin() + (type == GgmlType::kF32 ? 0 : 2), bits.end());
+    }
+    GgufWriter w;
+    w.value("general.architecture", "test");
+    w.tensor("whole", type, {2, 6}, data);
+    const test::Bytes bytes = w.bytes();
+    const auto file = GgufFile::open_memory(bytes.data(), bytes.size(), "memory");
+    ASSERT_TRUE(file.is_ok()) << file.status().text();
+    const GgufTensor* whole = file.value()->find_tensor("whole");
+    GgufPart turned{"turned", whole, {{0, 2, 2, 3}}, 2, true},
+        rest{"rest", whole, {{2, 1, 2, 3}}, 2};
+    const auto parted = file.value()->with_parts({turned, rest});
+    ASSERT_TRUE(parted.is_ok()) << parted.status().text();
+    const GgufTensor &t = parted.value()->tensors()[0], &r = parted.value()->tensors()[1];
+    EXPECT_EQ(t.type, GgmlType::kF32);
+    EXPECT_EQ(t.ne, (std::array<uint64_t, 4>{2, 2, 2, 1}));
+    EXPECT_EQ(r.type, type);
+    EXPECT_EQ(r.ne, (std::array<uint64_t, 4>{2, 1, 2, 1}));
+    const std::vector<float> want = {1, 3, 2, 4, 7, 9, 8, 10};
+    ASSERT_EQ(t.bytes, want.size() * sizeof(float));
+    EXPECT_EQ(std::memcmp(t.data, want.data(), t.bytes), 0);
+    for (uint64_t at = 0; at < t.bytes; ++at) {
+      for (uint64_t n = 1; n <= t.bytes - at; ++n) {
+        test::Bytes read(n);
+        ASSERT_TRUE(parted.value()->read_tensor(t, at, read.data(), n).is_ok());
+        const auto* from = reinterpret_cast<const std::byte*>(want.data()) + at;
         ASSERT_EQ(std::memcmp(read.data(), from, n), 0) << at << " " << n;
       }
     }

@@ -2,6 +2,7 @@
 // Models with multi-head latent attention: what their files say is in the spec, and files with
 // pieces missing, with more than they should have, of an older form or with shapes that disagree
 // are refused.
+#include <array>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -14,6 +15,13 @@ namespace {
 
 using test::ModelFile;
 
+/// Of a file from before April 2025.
+void older_keys(ModelFile* f) {
+  f->erase_key("attention.key_length_mla").erase_key("attention.value_length_mla");
+  f->set("attention.key_length", 48u).set("attention.value_length", 24u);
+  f->set("attention.head_count_kv", 4u);
+}
+
 const Refusal kLatentTensors[] = {
     {"NoMatrixOfKeys",
      test::tiny_deepseek2,
@@ -25,16 +33,32 @@ const Refusal kLatentTensors[] = {
      [](ModelFile& f) { f.erase_tensor("blk.2.attn_v_b.weight"); },
      Code::kFormat,
      {"\"blk.2.attn_v_b.weight\" is missing", "{48, 24, 4}"}},
-    {"OlderForm",
+    {"BothMatricesInOneOfAnotherSize",
      test::tiny_deepseek2,
      [](ModelFile& f) {
        for (const char* name : {"blk.0.attn_k_b.weight", "blk.0.attn_v_b.weight"})
          f.erase_tensor(name);
-       f.add_tensor("blk.0.attn_kv_b.weight", GgmlType::kF32, {48, 224});
-       f.erase_key("attention.key_length_mla");
+       f.add_tensor("blk.0.attn_kv_b.weight", GgmlType::kF32, {48, 225});
      },
-     Code::kUnsupported,
-     {"\"blk.0.attn_kv_b.weight\"", "keys and values in one", "April 2025"}},
+     Code::kFormat,
+     {"\"blk.0.attn_kv_b.weight\" has shape {48, 225}", "224 by deepseek2.attention.head_count"}},
+    {"OlderKeysWithoutTheOneMatrix",
+     test::tiny_deepseek2,
+     [](ModelFile& f) {
+       older_keys(&f);
+       for (const char* name : {"blk.0.attn_k_b.weight", "blk.0.attn_v_b.weight"})
+         f.erase_tensor(name);
+     },
+     Code::kFormat,
+     {"\"blk.0.attn_k_b.weight\" is missing", "{32, 48, 4}"}},
+    {"OlderKeysWithOneKvHead",
+     test::tiny_deepseek2,
+     [](ModelFile& f) {
+       older_keys(&f);
+       f.set("attention.head_count_kv", 1u);
+     },
+     Code::kFormat,
+     {"deepseek2.attention.head_count_kv = 1", "as many"}},
     {"MatrixOfKeysTheOtherWayRound",
      test::tiny_deepseek2,
      [](ModelFile& f) {
@@ -220,6 +244,25 @@ TEST(LatentSpec, YarnScalesScoresAndNothingThatIsTurned) {
   const double magnitude = 1 + 0.1 * 0.707 * std::log(40.0);
   EXPECT_NEAR(a.scale, magnitude * magnitude / std::sqrt(48.0), 1e-6);
   EXPECT_EQ(a.rope.magnitude, 1.0);
+}
+
+TEST(LatentSpec, OlderFilesHaveOneMatrixForKeysAndValues) {
+  ModelFile file(test::tiny_deepseek2());
+  older_keys(&file);
+  for (uint32_t i = 0; i < 3; ++i) {
+    const std::string p = "blk." + std::to_string(i) + ".";
+    file.erase_tensor(p + "attn_k_b.weight").erase_tensor(p + "attn_v_b.weight");
+    file.add_tensor(p + "attn_kv_b.weight", GgmlType::kF32, {48, 224});
+  }
+  const auto s = latent_model(file);
+  ASSERT_TRUE(s);
+  const AttentionSpec& a = s->layers[1].attention;
+  for (const TensorRef* t : {&a.latent.k_b, &a.latent.v_b})
+    EXPECT_EQ(t->tensor->part_of, "blk.1.attn_kv_b.weight");
+  EXPECT_EQ(a.latent.k_b.tensor->ne, (std::array<uint64_t, 4>{32, 48, 4, 1}));
+  EXPECT_EQ(a.latent.v_b.tensor->ne, (std::array<uint64_t, 4>{48, 24, 4, 1}));
+  EXPECT_EQ(a.n_kv_heads, 1u);
+  EXPECT_EQ(a.head_dim, 64u);
 }
 
 TEST(LatentSpec, BothFormsOfOneMatrixAreNoReasonToRefuse) {

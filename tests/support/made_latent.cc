@@ -12,6 +12,7 @@ constexpr uint32_t kEmbd = 64, kLayers = 3;
 
 struct Sizes {
   uint32_t heads, q_rank, rank, rot, key, value;  // q_rank 0: none
+  bool older;                                     // as files were before April 2025
 };
 struct Experts {
   uint32_t all, used, width, shared;
@@ -24,13 +25,16 @@ void keys(MadeWeights* w, const Sizes& s, const Experts& e) {
   w->key("block_count", kLayers);
   w->key("feed_forward_length", 96u);
   w->key("attention.head_count", s.heads);
-  w->key("attention.head_count_kv", 1u);
+  w->key("attention.head_count_kv", s.older ? s.heads : 1);
   w->key("attention.kv_lora_rank", s.rank);
   if (s.q_rank != 0) w->key("attention.q_lora_rank", s.q_rank);
-  w->key("attention.key_length", s.rank + s.rot);
-  w->key("attention.value_length", s.rank);
-  w->key("attention.key_length_mla", s.key + s.rot);
-  w->key("attention.value_length_mla", s.value);
+  const std::string of_heads = s.older ? "" : "_mla";
+  if (!s.older) {
+    w->key("attention.key_length", s.rank + s.rot);
+    w->key("attention.value_length", s.rank);
+  }
+  w->key("attention.key_length" + of_heads, s.key + s.rot);
+  w->key("attention.value_length" + of_heads, s.value);
   w->key("rope.dimension_count", s.rot);
   w->key("leading_dense_block_count", 1u);
   w->key("expert_count", e.all);
@@ -50,8 +54,12 @@ void attention(MadeWeights* w, const std::string& p, const Sizes& s) {
   }
   w->matrix(p + "attn_kv_a_mqa.weight", {kEmbd, uint64_t{s.rank} + s.rot}, 1.5);
   w->values(p + "attn_kv_a_norm.weight", {s.rank}, 1.0, 0.1);
-  w->matrix(p + "attn_k_b.weight", {s.key, s.rank, s.heads});
-  w->matrix(p + "attn_v_b.weight", {s.rank, s.value, s.heads});
+  if (s.older) {
+    w->matrix(p + "attn_kv_b.weight", {s.rank, uint64_t{s.heads} * (s.key + s.value)});
+  } else {
+    w->matrix(p + "attn_k_b.weight", {s.key, s.rank, s.heads});
+    w->matrix(p + "attn_v_b.weight", {s.rank, s.value, s.heads});
+  }
   w->matrix(p + "attn_output.weight", {uint64_t{s.heads} * s.value, kEmbd}, 3.0);
 }
 
@@ -91,7 +99,7 @@ Bytes model(MadeWeights* w, const Sizes& s, const Experts& e, bool has_biases) {
 }  // namespace
 
 Bytes made_deepseek2(uint64_t seed) {
-  constexpr Sizes kSizes{4, 0, 128, 32, 64, 32};
+  constexpr Sizes kSizes{4, 0, 128, 32, 64, 32, true};
   constexpr Experts kExperts{6, 3, 32, 2, 0.3};
   MadeWeights w("deepseek2", seed);
   w.begin("rand-deepseek2", "deepseek-llm");
@@ -107,7 +115,7 @@ Bytes made_deepseek2(uint64_t seed) {
 }
 
 Bytes made_glm_flash(uint64_t seed) {
-  constexpr Sizes kSizes{5, 96, 64, 32, 32, 64};
+  constexpr Sizes kSizes{5, 96, 64, 32, 32, 64, false};
   constexpr Experts kExperts{6, 2, 32, 1, 0.3};
   MadeWeights w("deepseek2", seed);
   w.begin("rand-glm-flash", "glm4");

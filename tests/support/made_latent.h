@@ -8,8 +8,8 @@
 
 namespace sharpi::test {
 
-/// As DeepSeek-V2-Lite: queries of the input at once, shares that are a softmax, YaRN that scales
-/// scores.
+/// As DeepSeek-V2-Lite, in the form that its files had before April 2025: queries of the input at
+/// once, shares that are a softmax, YaRN that scales scores.
 Bytes made_deepseek2(uint64_t seed);
 /// As GLM-4.7-Flash: queries of a smaller row, experts chosen by sigmoids and biases.
 Bytes made_glm_flash(uint64_t seed);

@@ -131,7 +131,7 @@ constexpr Made kMade[] = {{"rand-phi3", phi3, 2},
                           {"rand-granite", made_granite, 1},
                           {"rand-nemotron-moe", made_nemotron_moe, 1},
                           {"rand-nemotron", made_nemotron, 1},
-                          {"rand-deepseek2", made_deepseek2, 3},
+                          {"rand-deepseek2", made_deepseek2, 1},
                           {"rand-glm-flash", made_glm_flash, 1}};
 
 }  // namespace

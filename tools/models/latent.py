@@ -11,8 +11,8 @@ SIGMOIDS = 2
 
 def sizes(file):
     rot = file.own("rope.dimension_count")
-    return dict(qk_rope_head_dim=rot, qk_nope_head_dim=file.own("attention.key_length_mla") - rot,
-                v_head_dim=file.own("attention.value_length_mla"), kv_lora_rank=file.own("attention.kv_lora_rank"),
+    key, value = (file.own(f"attention.{n}_length_mla", file.own(f"attention.{n}_length")) for n in ("key", "value"))
+    return dict(qk_rope_head_dim=rot, qk_nope_head_dim=key - rot, v_head_dim=value, kv_lora_rank=file.own("attention.kv_lora_rank"),
                 q_lora_rank=file.own("attention.q_lora_rank"))
 
 
@@ -52,7 +52,7 @@ LAYER = {
     "attn_q.weight": "self_attn.q_proj.weight", "attn_q_a.weight": "self_attn.q_a_proj.weight",
     "attn_q_a_norm.weight": "self_attn.q_a_layernorm.weight", "attn_q_b.weight": "self_attn.q_b_proj.weight",
     "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
-    "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight", "attn_output.weight": "self_attn.o_proj.weight",
+    "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight", "attn_kv_b.weight": "self_attn.kv_b_proj.weight", "attn_output.weight": "self_attn.o_proj.weight",
     "ffn_gate.weight": "mlp.gate_proj.weight", "ffn_up.weight": "mlp.up_proj.weight",
     "ffn_down.weight": "mlp.down_proj.weight", "ffn_gate_inp.weight": "mlp.gate.weight",
     "exp_probs_b.bias": "mlp.gate.e_score_correction_bias", "ffn_down_exps.weight": "mlp.experts.down_proj",

@@ -6,9 +6,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <string>
+#include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "engine_case.h"
+#include "support/made_models.h"
 #include "support/system.h"
 
 namespace sharpi::testing {
@@ -58,6 +62,25 @@ TEST_F(LoadMode, CopiesGiveTheSameBitsAndAreInThePlanByteForByte) {
       EXPECT_NE(held[i].kind, SHARPI_ROW_MAPPED);
     }
   }
+}
+
+/// An older file of latent attention: columns of one matrix are rows of another, in f32.
+TEST_F(LoadMode, RowsThatWereColumnsAreTheSameWhetherMappedOrCopied) {
+  const std::string path = test::made_model_path("rand-deepseek2");
+  if (on_gpu()) GTEST_SKIP() << "only the CPU computes it";
+  const Loaded map = load(path, setup_with(with_mode(SHARPI_LOAD_MAP))),
+               copy = load(path, setup_with(with_mode(SHARPI_LOAD_COPY)));
+  ASSERT_TRUE(map.model && copy.model);
+  const std::vector<int32_t> text = {5, 17, 80, 3, 250, 33, 9, 120};
+  Chat a(map.model.get()), b(copy.model.get());
+  for (Chat* c : {&a, &b}) c->prefill(text);
+  EXPECT_TRUE(same_bits(a.logits(), b.logits()));
+  uint64_t gathered = 0;
+  for (const sharpi_memory_row& r : rows_of_handle(sharpi_model_memory, map.model.get())) {
+    if (std::string_view(r.label) == "gathered weights") gathered += r.held_bytes;
+  }
+  // Of each of three layers: k_b in f32, and v_b in q8_0.
+  EXPECT_EQ(gathered, 3u * 4 * (64 * 128 * 4 + 128 * 32 / 32 * 34));
 }
 
 TEST_F(LoadMode, AfterACopyNothingTouchesTheFile) {

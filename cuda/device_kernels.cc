@@ -53,6 +53,18 @@ class CudaKernels final : public device::DeviceKernels {
     return device_.settle(launch_kv_move(jobs, n_jobs, max_bytes, stream_of(queue)));
   }
 
+  bool keeps_by_head() const override { return true; }
+  Status move_head_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
+                        const Queue& queue) const override {
+    return device_.settle(launch_kv_head_move(jobs, n_jobs, max_bytes, stream_of(queue)));
+  }
+  Status take_apart(const device::ApartParams& p, const Queue& queue) const override {
+    return device_.settle(launch_kv_take_apart(p, stream_of(queue)));
+  }
+  Status move_units(const device::UnitMoveParams& p, const Queue& queue) const override {
+    return device_.settle(launch_kv_move_units(p, stream_of(queue)));
+  }
+
   uint32_t most_best(uint32_t n_vocab) const override { return cuda::most_best(n_vocab); }
   uint64_t best_bytes(uint32_t n_rows, uint32_t n_vocab, uint32_t k) const override {
     return sampling_workspace_bytes(n_rows, n_vocab, k);
@@ -76,6 +88,8 @@ class CudaKernels final : public device::DeviceKernels {
     v.kv = p.kv;
     v.n_slots = p.n_slots;
     v.n_heads = p.n_heads;
+    v.first_kv = p.first_kv;
+    v.n_kv = p.n_kv;
     if (p.o_data != nullptr) v.o = matrix_of(*p.o, p.o_data);
     v.norms = p.norms;
     v.workspace = p.workspace;

@@ -19,6 +19,7 @@ Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
   QkvParams rows = describe_rows(p, layer);
   const bool own_ring = a.kv_source < 0 && a.window != 0;
   rows.to_ring = own_ring && p.rows_to_ring();
+  rows.by_head = p.by_head && a.window == 0;
   return launch_qkv(rows, s_.of(p).pdl, raw_stream(p));
 }
 
@@ -79,6 +80,7 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   t.workspace = p.ws.get<std::byte>(Buf::kAttention);
   t.workspace_bytes = p.ws.size(Buf::kAttention);
   t.may_wait = m_.fuses(p.n_rows()) && m_.blocks_meet;
+  t.by_head = p.by_head && a.window == 0;
   return launch_attention(s_.of(p), t, raw_stream(p));
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tier/head_moves.h"
+
 namespace sharpi::cpu {
 namespace {
 
@@ -94,14 +96,7 @@ CpuSession::CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan,
                        const SessionShape& shape, const StateReplay* replay)
     : StoredSession(DeviceIndex::kHost, std::move(plan), shape), meter_(meter), replay_(replay) {
   staged_.reserve(plan_->spec->layers.size());
-  size_t most = 0;
-  for (size_t g = 0; g < layout_.groups.size(); ++g) {
-    const KvGroup& group = layout_.groups[g];
-    if (group.ring) continue;
-    heads_[g] = HeadBlocks(group, group.capacity);
-    most = std::max<size_t>(most, heads_[g].n_heads());
-  }
-  counts_.reserve(most);
+  prepare_heads();
 }
 
 Result<std::unique_ptr<CpuSession>> CpuSession::create(MemoryMeter* meter,
@@ -245,10 +240,6 @@ uint64_t CpuSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
 
 namespace {
 
-Status by_head_only(uint32_t layer) {
-  return Status::error(Code::kInternal, "the rows of layer %u are in blocks of one head", layer);
-}
-
 /// n rows of a view from slot `first` on, one after the other, out of it or into it.
 void copy_rows_out(const KvView& v, bool value, uint32_t first, uint32_t n, std::byte* to) {
   const uint64_t bytes = v.row_bytes(value);
@@ -260,15 +251,6 @@ void copy_rows_in(const KvView& v, bool value, uint32_t first, uint32_t n, const
 }
 
 }  // namespace
-
-Status CpuSession::check_head_rows(uint32_t layer, uint32_t head, uint32_t first,
-                                   uint32_t n) const {
-  if (!is_layer_by_head(layer)) return no_heads(layer);
-  const auto group = static_cast<size_t>(layout_.group_of_layer[layer]);
-  const auto index = static_cast<size_t>(layout_.index_in_group[layer]);
-  const HeadBlocks& heads = heads_[group];
-  return check_rows(layer, heads.lag(heads.first_head(index) + head) + first, n);
-}
 
 Status CpuSession::read_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first,
                                   uint32_t n, void* out) const {
@@ -287,7 +269,7 @@ Status CpuSession::write_head_rows(uint32_t layer, uint32_t head, bool value, ui
 Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                              void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));
-  if (is_layer_by_head(layer)) return by_head_only(layer);
+  SHARPI_TRY(check_together(layer));
   copy_rows_out(view(layer), value, first, n, static_cast<std::byte*>(out));
   return Status::ok();
 }
@@ -295,7 +277,7 @@ Status CpuSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_
 Status CpuSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                               const void* in) {
   SHARPI_TRY(check_rows(layer, first, n));
-  if (is_layer_by_head(layer)) return by_head_only(layer);
+  SHARPI_TRY(check_together(layer));
   copy_rows_in(view(layer), value, first, n, static_cast<const std::byte*>(in));
   return Status::ok();
 }
@@ -348,26 +330,9 @@ Status CpuSession::load_checkpoint(uint32_t index) {
   return Status::ok();
 }
 
-/// Every layer of a group that is by head afterwards has a move, and the group its tables.
-Status CpuSession::check_by_head(std::span<const KvMove> moves) const {
-  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
-    size_t n = 0, by_head = 0;
-    for (const KvMove& m : moves) {
-      if (layout_.group_of_layer[m.layer] != static_cast<int32_t>(g)) continue;
-      ++n;
-      by_head += m.by_head ? 1 : 0;
-    }
-    if (n == 0 || (by_head == 0 && !is_by_head(g))) continue;
-    if (n == layout_.groups[g].layers.size() && has_head_tables()) continue;
-    return Status::error(Code::kInternal, "rows by head: %zu of %zu layers move, with%s tables", n,
-                         layout_.groups[g].layers.size(), has_head_tables() ? "" : "out");
-  }
-  return Status::ok();
-}
-
 Status CpuSession::stage_moves(std::span<const KvMove> moves) {
   SHARPI_TRY(check_moves(moves));
-  SHARPI_TRY(check_by_head(moves));
+  SHARPI_TRY(check_by_head(*this, moves));
   staged_.assign(moves.begin(), moves.end());
   return Status::ok();
 }
@@ -432,13 +397,7 @@ void CpuSession::move_rows(const KvMove& m) noexcept {
 
 /// The rows of a group that have moved to the front of their heads go to blocks of one head.
 void CpuSession::keep_by_head(uint32_t group) noexcept {
-  counts_.clear();
-  for (const KvLayerLayout& l : layout_.groups[group].layers) {
-    const auto m = std::find_if(staged_.begin(), staged_.end(),
-                                [&](const KvMove& one) { return one.layer == l.layer; });
-    for (uint32_t h = 0; h < l.n_heads; ++h)
-      counts_.push_back(static_cast<uint32_t>(m->keep[m->keep.size() == 1 ? 0 : h].size()));
-  }
+  count_heads(*this, group, staged_, &counts_);
   std::byte* const base = group_base(group);
   const uint64_t held = ranges_[group].committed();
   unpoison(base, held);
@@ -457,11 +416,7 @@ void CpuSession::apply_moves() noexcept {
     move_rows(m);
   }
   for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
-    const bool here = std::any_of(staged_.begin(), staged_.end(), [&](const KvMove& m) {
-      return layout_.group_of_layer[m.layer] == static_cast<int32_t>(g) &&
-             (m.by_head || is_by_head(g));
-    });
-    if (here) keep_by_head(g);
+    if (ends_by_head(*this, g, staged_)) keep_by_head(g);
   }
   staged_.clear();
 }

@@ -82,16 +82,13 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   }
   CpuSession(MemoryMeter* meter, std::shared_ptr<const Plan> plan, const SessionShape& shape,
              const StateReplay* replay);
-  Status check_head_rows(uint32_t layer, uint32_t head, uint32_t first, uint32_t n) const;
-  Status check_by_head(std::span<const KvMove> moves) const;
   void move_replay_scores(const KvMove& move) noexcept;
   void move_rows(const KvMove& move) noexcept;
   void keep_by_head(uint32_t group) noexcept;
   MemoryMeter* meter_;
   const StateReplay* replay_;
   std::vector<KvMove> staged_;
-  HostBuffer tables_;             // of blocks of one head, of all groups
-  std::vector<uint32_t> counts_;  // rows of each head of a group, room for the largest
+  HostBuffer tables_;  // of blocks of one head, of all groups
 };
 
 }  // namespace sharpi::cpu

@@ -62,6 +62,20 @@ struct BatchGroup {
   uint32_t ring_slots = 0;  // 0 = not a ring
 };
 
+/// BatchGroup::ring_slots of rows in blocks of one KV head (kv/head_blocks.h), in calls whose Pass
+/// is by_head. `base` is then the address of the layer's KvHeadRows, one for each of its KV heads,
+/// and n_slots counts those of its group.
+constexpr uint32_t kRowsByHead = 0xFFFFFFFFu;
+/// Rows of one KV head: slot s is in the block at base + blocks[s / 64], which has 64 K rows and
+/// v_offset behind the first of them 64 V rows, each as a layer of one head would store it.
+struct KvHeadRows {
+  std::byte* base = nullptr;
+  const uint64_t* blocks = nullptr;
+  uint64_t v_offset = 0;
+  uint32_t lag = 0;  // slots fewer than the group's
+  uint32_t reserved = 0;
+};
+
 struct BatchShape {
   uint32_t max_rows = 0, max_sequences = 0, n_groups = 0;
 };

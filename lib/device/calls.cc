@@ -17,8 +17,9 @@ DeviceSession* session_of(const SequenceRows& q) {
 /// Where a sequence's rows are and will go: an entry for each layer that owns some, in order, as
 /// make_format() counts them. Layers of one group lie in one range and may hold different counts.
 Status fill_layers(const SequenceRows& q, BatchGroup* to) {
-  const DeviceSession* own = session_of(q);
+  DeviceSession* own = session_of(q);
   const KvLayout& layout = own->layout();
+  SHARPI_TRY(own->send_tables());
   for (uint32_t l = 0; l < layout.group_of_layer.size(); ++l) {
     const int32_t g = layout.group_of_layer[l];
     if (g < 0) continue;
@@ -29,6 +30,11 @@ Status fill_layers(const SequenceRows& q, BatchGroup* to) {
     if (!group.ring) {
       SHARPI_TRY_ASSIGN(to->n_slots, own->append_slot(l, *q.ledger, q.rows_ahead + q.n_rows));
       to->n_slots += q.rows_ahead;
+    }
+    if (own->is_layer_by_head(l)) {
+      to->base = reinterpret_cast<std::byte*>(const_cast<KvHeadRows*>(own->head_rows(l)));
+      to->n_slots = q.ledger->fullest(group) + q.rows_ahead;
+      to->ring_slots = kRowsByHead;
     }
     ++to;
   }
@@ -69,6 +75,12 @@ bool has_head(const Segment& segment) {
 /// The head's rows of logits are about to change, or have changed.
 bool changes_logits(const Segment& segment, const Submission& rows) {
   return has_head(segment) && !rows.transient;
+}
+
+bool has_rows_by_head(const Submission& rows) {
+  return std::any_of(rows.sequences.begin(), rows.sequences.end(), [](const SequenceRows& q) {
+    return q.ledger != nullptr && q.ledger->is_by_head();
+  });
 }
 
 bool wants_hidden(const Submission& rows) {
@@ -238,6 +250,7 @@ Status Calls::compute(const Segment& segment, const Submission& rows, DeviceWork
   Pass p = make_pass(segment, ws, format, r);
   p.rows = &rows;
   p.transient = rows.transient;
+  p.by_head = has_rows_by_head(rows);
   if (!r.step) p.keeps_hidden = keeps;  // a recorded step serves all sessions
   if (p.brings_table) {
     ws.pending_ring = -1;  // of a call that another tier ended
@@ -369,7 +382,7 @@ Status Calls::send_best(const Submission& rows, const DeviceWorkspace& ws) const
 }
 
 /// Recorded steps of one format and segment: a row each of 1 to max_batch sessions, and behind them
-/// 1 to n_draft drafts behind a token of one.
+/// 1 to n_draft drafts behind a token of one. The same once more with rows by head.
 size_t Calls::step_kinds() const {
   return m_.plan->model.max_batch + m_.plan->session.n_draft;
 }
@@ -377,7 +390,9 @@ size_t Calls::step_kinds() const {
 size_t Calls::step_index(const Segment& segment, const Pass& p, uint32_t format) const {
   const size_t drafts = m_.plan->model.max_batch + size_t{p.n_rows()} - 2;
   const size_t kind = p.single_rows ? p.n_rows() - 1 : drafts;
-  return (size_t{format} * m_.segments.size() + segment.index) * step_kinds() + kind;
+  const size_t rows =
+      (size_t{format} * m_.segments.size() + segment.index) * 2 + (p.by_head ? 1 : 0);
+  return rows * step_kinds() + kind;
 }
 
 Status Calls::run_step(const Segment& segment, Pass& p, uint32_t format) const {
@@ -447,7 +462,7 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const 
 
 Status Calls::warm_up(DeviceWorkspace& ws) const {
   const uint32_t n_draft = m_.plan->session.n_draft;
-  ws.recordings.resize(m_.segments.size() * step_kinds());
+  ws.recordings.resize(2 * m_.segments.size() * step_kinds());
   for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
   for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
   if (m_.kernels->compiles_late()) {

@@ -20,14 +20,19 @@ PolicyTerm term_of(sharpi_policy policy) {
   return policy_row(policy).term;
 }
 
-/// Whether the kernels here can do what a row of the table of policies combines. A combination that
-/// they lack is refused by name: it would keep other rows than the CPU tier does.
-Status check_kernels(const PolicyRow& row) {
+Status not_held(uint32_t layer) {
+  return Status::error(Code::kInternal, "layer %u holds no scores", layer);
+}
+
+}  // namespace
+
+Status check_policy(const PolicyRow& row, bool on_host) {
   if (row.reads_replay) {
     return Status::error(Code::kUnsupported,
                          "policy %u chooses by replay scores, which the GPU does not have",
                          row.policy);
   }
+  if (on_host) return Status::ok();
   switch (row.term) {
     case PolicyTerm::kSum:
       return Status::error(Code::kUnsupported,
@@ -56,18 +61,11 @@ Status check_kernels(const PolicyRow& row) {
   return Status::ok();
 }
 
-Status not_held(uint32_t layer) {
-  return Status::error(Code::kInternal, "layer %u holds no scores", layer);
-}
-
-}  // namespace
-
 Status Choosing::hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
                             ScoreScratch& scratch, CompactTables&) const {
   auto& s = static_cast<DeviceScoreScratch&>(scratch);
   Layer* layer = s.find(request.layer);
   if (layer == nullptr) return not_held(request.layer);
-  SHARPI_TRY(check_kernels(policy_row(policy)));
   const DeviceScope scope(*m_.device);
   const HeldTerms held = terms_of(s, *layer, request.ledger->n_slots(request.layer));
   ScoreOut out = s.result_rows();

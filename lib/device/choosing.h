@@ -12,6 +12,11 @@
 
 namespace sharpi::device {
 
+/// Whether the scores of a policy can be had here, and, unless rows are chosen on the host, whether
+/// the kernels can do what its row of the table combines. A combination that they lack is refused
+/// by name: it would keep other rows than the CPU tier does.
+Status check_policy(const PolicyRow& row, bool on_host);
+
 /// TierModel's three steps.
 class Choosing {
  public:

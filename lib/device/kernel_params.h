@@ -8,6 +8,7 @@
 
 #include "kv/kv_view.h"
 #include "kv/policy.h"
+#include "kv/unit_moves.h"
 
 namespace sharpi::device {
 
@@ -18,19 +19,55 @@ namespace sharpi::device {
 struct KvMoveJob {
   std::byte* rows = nullptr;       // address of row 0
   const uint32_t* keep = nullptr;  // device, ascending: keep[i] >= i
-  uint64_t block_stride = 0;
+  union {
+    uint64_t block_stride = 0;
+    const uint64_t* table;  // device: where blocks lie behind `rows`, which are by head
+  };
   uint32_t row_bytes = 0;
   uint32_t offset = 0, bytes = 0;
   uint32_t n_keep = 0;
 };
 
+/// A layer of a group whose rows are taken apart: in each of its first n_blocks blocks of 64 slots,
+/// 64 K rows of all heads and 64 V rows become K and V rows of the first head, of the next one and
+/// so on, in the same bytes.
+struct ApartLayer {
+  uint64_t offset = 0;         // of the layer in a block of the group
+  uint32_t row_bytes[2] = {};  // of K and V rows
+  /// Bytes of a head in each plane of such a row; heads of a plane lie side by side.
+  uint32_t part_bytes[2][2] = {};
+  uint32_t n_heads = 0, n_blocks = 0;
+};
+struct ApartParams {
+  std::byte* base = nullptr;  // of the group's rows
+  uint64_t block_stride = 0;
+  const ApartLayer* layers = nullptr;  // device
+  uint32_t n_layers = 0, most_blocks = 0;
+  uint32_t granule = 1;  // a power of two up to 16 that divides every part_bytes
+  std::byte* desks =
+      nullptr;  // n_desks of desk_bytes each, aligned to 256: room for a layer's part
+  uint64_t desk_bytes = 0;
+  uint32_t n_desks = 0;
+};
+
+/// Moves of units of memory (kv/unit_moves.h), in batches of UnitMoves::kBatch.
+struct UnitMoveParams {
+  std::byte* base = nullptr;        // of unit 0
+  uint64_t unit_bytes = 0;          // a multiple of 16
+  std::byte* room = nullptr;        // of the unit beside the others
+  uint32_t n_units = 0;             // its number
+  const UnitMove* moves = nullptr;  // device
+  uint32_t n_moves = 0;
+};
+
 /// One layer that reads the rows (the owner, then each layer that shares them: `add`).
 struct ScoreParams {
-  KvView kv;  // device addresses
+  KvView kv;  // device addresses, the table's too
   uint32_t n_slots = 0;
   /// Query i: row (first_query + i) % query_rows of [query_rows][n_heads * head_dim]; aligned
   /// to 16.
   const float* queries = nullptr;
+  uint64_t query_stride = 0;  // floats from row to row; 0: n_heads * head_dim
   uint32_t query_rows = 0;
   uint64_t first_query = 0;
   uint32_t n_queries = 0, n_heads = 0;

@@ -32,9 +32,10 @@ struct GatherParams {
 
 /// norms[g][t] = mean over the query heads h of group g of || W_o[:, h] v_t ||_1.
 struct NormParams {
-  KvView kv;  // device addresses
+  KvView kv;  // device addresses, the table's too
   uint32_t n_slots = 0, n_heads = 0;
-  const TensorRef* o = nullptr;  // n_embd x (n_heads * head_dim), where it is:
+  uint32_t first_kv = 0, n_kv = 0;  // of the layer's KV heads, those of the view; n_kv = 0: all
+  const TensorRef* o = nullptr;     // n_embd x (n_heads * head_dim), where it is:
   const std::byte* o_data = nullptr;
   float* norms = nullptr;          // [kv heads][n_slots]
   std::byte* workspace = nullptr;  // DeviceKernels::norm_bytes(), aligned to 256
@@ -59,6 +60,15 @@ class DeviceKernels {
   /// Compaction's moves; `jobs` in device memory, max_bytes = the largest KvMoveJob::bytes.
   virtual Status move_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
                            const Queue& queue) const = 0;
+
+  /// Whether rows may be in blocks of one KV head: then passes, the moves below, scores and norms
+  /// read and write such rows. Elsewhere nobody asks for these moves.
+  virtual bool keeps_by_head() const { return false; }
+  /// move_rows() of jobs with tables.
+  virtual Status move_head_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
+                                const Queue& queue) const;
+  virtual Status take_apart(const ApartParams& p, const Queue& queue) const;
+  virtual Status move_units(const UnitMoveParams& p, const Queue& queue) const;
 
   /// The largest k of BestParams; 0 = such rows are not searched.
   virtual uint32_t most_best(uint32_t n_vocab) const = 0;

@@ -38,6 +38,13 @@ void MoveList::add(const KvView& v, const KvMove& m) {
   }
 }
 
+void MoveList::add_rows(const KvView& v, std::span<const uint32_t> keep) {
+  by_head_ = true;
+  const uint64_t at = add_list(keep);
+  add_job(v, false, at, keep.size(), 0, v.k_row_bytes);
+  if (!v.one_row) add_job(v, true, at, keep.size(), 0, v.v_row_bytes);
+}
+
 std::vector<std::byte> MoveList::image(const std::byte* base) {
   std::vector<std::byte> out(bytes());
   for (size_t i = 0; i < jobs_.size(); ++i) {
@@ -65,7 +72,11 @@ void MoveList::add_job(const KvView& v, bool value, uint64_t list, size_t n, uin
   if (n == 0) return;
   KvMoveJob j;
   j.rows = value ? v.v : v.k;
-  j.block_stride = v.block_stride;
+  if (v.table != nullptr) {
+    j.table = v.table;
+  } else {
+    j.block_stride = v.block_stride;
+  }
   j.row_bytes = value ? v.v_row_bytes : v.k_row_bytes;
   j.offset = offset;
   j.bytes = bytes;
@@ -86,12 +97,18 @@ Status KvMoves::allocate(uint64_t bytes) {
   return Status::ok();
 }
 
-Status KvMoves::stage(MoveList* list) {
+uint64_t KvMoves::stage_bytes(const MoveList& list, uint64_t least) const {
+  const uint64_t bytes = std::max(list.bytes(), least);
+  return bytes <= lists_.bytes() ? 0 : device_->held_bytes(bytes);
+}
+
+Status KvMoves::stage(MoveList* list, uint64_t least) {
   discard();
-  if (list->jobs().empty()) return Status::ok();
+  if (list->jobs().empty() && least == 0) return Status::ok();
+  const uint64_t bytes = std::max(list->bytes(), least);
   DeviceBuffer memory;
-  if (list->bytes() > lists_.bytes()) {
-    SHARPI_TRY_ASSIGN(memory, DeviceBuffer::allocate(*device_, list->bytes(), "kept rows"));
+  if (bytes > lists_.bytes()) {
+    SHARPI_TRY_ASSIGN(memory, DeviceBuffer::allocate(*device_, bytes, "kept rows"));
   }
   std::byte* to = memory.bytes() != 0 ? memory.data() : lists_.data();
   const std::vector<std::byte> image = list->image(to);
@@ -101,18 +118,17 @@ Status KvMoves::stage(MoveList* list) {
   jobs_ = reinterpret_cast<const KvMoveJob*>(to);
   n_moves_ = static_cast<uint32_t>(list->jobs().size());
   move_bytes_ = list->max_bytes();
+  by_head_ = list->is_by_head();
   return Status::ok();
 }
 
-void KvMoves::apply() noexcept {
-  if (n_moves_ == 0) return;
+Status KvMoves::apply() const {
+  if (n_moves_ == 0) return Status::ok();
   const DeviceScope scope(*device_);
-  Status done = device_->kernels().move_rows(jobs_, n_moves_, move_bytes_, *stream_);
-  if (done.is_ok()) done = stream_->wait();
-  // A launch that was checked and does not run is a fault of the device: nothing here can be
-  // trusted any more.
-  if (!done.is_ok()) device_->mark_lost(done.native());
-  discard();
+  const DeviceKernels& kernels = device_->kernels();
+  SHARPI_TRY(by_head_ ? kernels.move_head_rows(jobs_, n_moves_, move_bytes_, *stream_)
+                      : kernels.move_rows(jobs_, n_moves_, move_bytes_, *stream_));
+  return stream_->wait();
 }
 
 void KvMoves::discard() noexcept {

@@ -24,6 +24,10 @@ uint64_t move_list_bytes(const KvLayout& layout);
 class MoveList {
  public:
   void add(const KvView& v, const KvMove& m);
+  /// Rows of one KV head that are in blocks of their own; v: for kernels. A list has such rows
+  /// alone, or none.
+  void add_rows(const KvView& v, std::span<const uint32_t> keep);
+  bool is_by_head() const { return by_head_; }
   const std::vector<KvMoveJob>& jobs() const { return jobs_; }
   uint64_t bytes() const { return job_bytes() + lists_.size() * sizeof(uint32_t); }
   uint32_t max_bytes() const { return max_bytes_; }
@@ -41,6 +45,7 @@ class MoveList {
   std::vector<uint64_t> list_of_;  // first entry of a job's list
   std::vector<uint32_t> lists_;
   uint32_t max_bytes_ = 0;
+  bool by_head_ = false;
 };
 
 class KvMoves {
@@ -52,10 +57,17 @@ class KvMoves {
   /// Bytes of the priced room.
   uint64_t bytes() const { return lists_.bytes(); }
   /// Uploads `list`, whose rows apply() then moves; in place of what was staged before. An error
-  /// leaves nothing staged.
-  Status stage(MoveList* list);
-  void apply() noexcept;
+  /// leaves nothing staged. Memory of `least` bytes or more is there until discard().
+  Status stage(MoveList* list, uint64_t least);
+  /// What that takes beside the priced room.
+  uint64_t stage_bytes(const MoveList& list, uint64_t least) const;
+  Status apply() const;
   void discard() noexcept;
+  /// The memory of the lists, which nobody reads once they are applied.
+  std::span<std::byte> room() const {
+    const DeviceBuffer& b = call_lists_.bytes() != 0 ? call_lists_ : lists_;
+    return {b.data(), b.bytes()};
+  }
 
  private:
   const Device* device_;
@@ -64,6 +76,7 @@ class KvMoves {
   DeviceBuffer call_lists_;          // the same for moves that were not priced, until they are done
   const KvMoveJob* jobs_ = nullptr;  // staged, in one of the two
   uint32_t n_moves_ = 0, move_bytes_ = 0;
+  bool by_head_ = false;
 };
 
 }  // namespace sharpi::device

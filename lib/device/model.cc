@@ -96,6 +96,31 @@ Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace(float* handover
   return std::unique_ptr<Workspace>(std::move(w));
 }
 
+/// Rows by head, before or after, are chosen in host memory, as the CPU tier chooses them.
+Status DeviceModel::hold_terms(TierSession& session, const ScoreRequest& request,
+                               sharpi_policy policy, ScoreScratch& scratch,
+                               CompactTables& tables) const {
+  bool& on_host = static_cast<DeviceScoreScratch&>(scratch).on_host;
+  on_host = request.on_host || request.ledger->is_by_head();
+  SHARPI_TRY(check_policy(policy_row(policy), on_host));
+  return on_host ? TierModel::hold_terms(session, request, policy, scratch, tables)
+                 : choosing_.hold_terms(session, request, policy, scratch, tables);
+}
+
+Status DeviceModel::share_hits(const KvLedger& ledger, std::span<const uint32_t> layers,
+                               ScoreScratch& scratch, CompactTables& tables) const {
+  return static_cast<DeviceScoreScratch&>(scratch).on_host
+             ? TierModel::share_hits(ledger, layers, scratch, tables)
+             : choosing_.share_hits(ledger, layers, scratch, tables);
+}
+
+Status DeviceModel::choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
+                           ScoreScratch& scratch, CompactTables& tables) const {
+  return static_cast<DeviceScoreScratch&>(scratch).on_host
+             ? TierModel::choose(ledger, layers, scratch, tables)
+             : choosing_.choose(ledger, layers, scratch, tables);
+}
+
 std::vector<MemoryRow> DeviceModel::memory_rows() const {
   return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->weights->plan(),
                     m_->workspace_layout, n_workspaces_, *m_->device);

@@ -51,17 +51,11 @@ class DeviceModel final : public TierModel {
     return scoring_.scratch_rows(shape);
   }
   Status hold_terms(TierSession& session, const ScoreRequest& request, sharpi_policy policy,
-                    ScoreScratch& scratch, CompactTables& tables) const override {
-    return choosing_.hold_terms(session, request, policy, scratch, tables);
-  }
+                    ScoreScratch& scratch, CompactTables& tables) const override;
   Status share_hits(const KvLedger& ledger, std::span<const uint32_t> layers, ScoreScratch& scratch,
-                    CompactTables& tables) const override {
-    return choosing_.share_hits(ledger, layers, scratch, tables);
-  }
+                    CompactTables& tables) const override;
   Status choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
-                ScoreScratch& scratch, CompactTables& tables) const override {
-    return choosing_.choose(ledger, layers, scratch, tables);
-  }
+                ScoreScratch& scratch, CompactTables& tables) const override;
   void use_expert_host(Workspace& workspace, ExpertHost* host) override;
   bool expert_stats(sharpi_expert_stats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;

@@ -31,6 +31,7 @@ struct Pass {
   bool transient = false;
   bool single_rows = false;   // one row per sequence
   bool drafted = false;       // rows of sequences may be taken back
+  bool by_head = false;       // those of some sequences are in blocks of one KV head
   bool brings_table = false;  // the segment is the call's first here
   bool streamed = false;      // weights of blocks that are placed elsewhere come over for the pass
   bool per_layer = false;     // per-layer inputs are made in this segment, of its first rows

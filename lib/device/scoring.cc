@@ -114,6 +114,51 @@ Status Scoring::send_queries(const ScoreRequest& request, DeviceScoreScratch& s,
                          "upload of visible rows");
 }
 
+/// What `t` says of a layer, head by head where rows are in blocks of one head. Pre: the device has
+/// their tables.
+Status Scoring::score_heads(DeviceSession& own, const ScoreRequest& request, ScoreParams t) const {
+  const DeviceKernels& kernels = m_.device->kernels();
+  if (!own.is_layer_by_head(request.layer)) {
+    t.kv = own.view(request.layer);
+    return kernels.score(t, *m_.stream);
+  }
+  const uint32_t n_kv = own.layout().find(request.layer)->n_heads, group = t.n_heads / n_kv;
+  const uint64_t stride = t.n_slots;
+  ScoreParams one = t;
+  one.n_heads = group;
+  for (uint32_t h = 0; h < n_kv; ++h) {
+    one.kv = own.kernel_view(request.layer, h);
+    one.n_slots = request.ledger->n_slots(request.layer, h);
+    one.query_stride = uint64_t{t.n_heads} * one.kv.head_dim;
+    one.queries = t.queries + uint64_t{h} * group * one.kv.head_dim;
+    if (t.sinks != nullptr) one.sinks = t.sinks + uint64_t{h} * group;
+    one.visible = t.visible + uint64_t{h} * t.n_queries;
+    one.sum = t.sum + h * stride;
+    one.max = t.max + h * stride;
+    SHARPI_TRY(kernels.score(one, *m_.stream));
+  }
+  return Status::ok();
+}
+
+/// The same of value norms.
+Status Scoring::norms_of(DeviceSession& own, const ScoreRequest& request, NormParams v) const {
+  const DeviceKernels& kernels = m_.device->kernels();
+  if (!own.is_layer_by_head(request.layer)) {
+    v.kv = own.view(request.layer);
+    return kernels.value_norms(v, *m_.stream);
+  }
+  NormParams one = v;
+  one.n_kv = own.layout().find(request.layer)->n_heads;
+  for (uint32_t h = 0; h < one.n_kv; ++h) {
+    one.kv = own.kernel_view(request.layer, h);
+    one.n_slots = request.ledger->n_slots(request.layer, h);
+    one.first_kv = h;
+    one.norms = v.norms + uint64_t{h} * v.n_slots;
+    SHARPI_TRY(kernels.value_norms(one, *m_.stream));
+  }
+  return Status::ok();
+}
+
 Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
                       const ScoreOut& out) const {
   DeviceScoreScratch::Layer* layer = s.find(request.layer);
@@ -125,9 +170,8 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
                          request.n_queries);
   }
   SHARPI_TRY(m_.device->usable());
-  const Queue& stream = *m_.stream;
+  SHARPI_TRY(own.send_tables());
   ScoreParams t;
-  t.kv = own.view(request.layer);
   t.n_slots = n_slots;
   t.n_queries = request.n_queries;
   t.sum = out.sum;
@@ -150,14 +194,13 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
     t.scale = reader.attention.scale;
     t.sinks = m_.floats(reader.attention.sinks);
     t.add = n_readers != 0;
-    SHARPI_TRY(m_.device->kernels().score(t, stream));
+    SHARPI_TRY(score_heads(own, request, t));
     ++n_readers;
   }
   const AttentionSpec& a = m_.spec().layers[request.layer].attention;
   layer->n_observed = n_readers * (a.n_heads / a.n_kv_heads) * request.n_queries;
   if (!request.values) return Status::ok();
   NormParams v;
-  v.kv = t.kv;
   v.n_slots = n_slots;
   v.n_heads = a.n_heads;
   v.o = &a.o;
@@ -165,14 +208,18 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
   v.norms = out.norms;
   v.workspace = t.workspace;
   v.workspace_bytes = t.workspace_bytes;
-  return m_.device->kernels().value_norms(v, stream);
+  return norms_of(own, request, v);
 }
 
 Status Scoring::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                       LayerScores* out) const {
   auto& s = static_cast<DeviceScoreScratch&>(scratch);
+  auto& own = static_cast<DeviceSession&>(session);
   const DeviceScope scope(*m_.device);
-  SHARPI_TRY(start(static_cast<DeviceSession&>(session), request, s, s.result_rows()));
+  // Behind the rows of a head that has fewer than another there is nothing.
+  if (own.is_layer_by_head(request.layer))
+    SHARPI_TRY(m_.stream->clear(s.results(), s.sizes.results(), "clearing scores"));
+  SHARPI_TRY(start(own, request, s, s.result_rows()));
   const DeviceScoreScratch::Layer& layer = *s.find(request.layer);
   const uint32_t n_slots = request.ledger->n_slots(request.layer);
   const uint64_t bytes = uint64_t{layer.n_heads} * n_slots * sizeof(float);

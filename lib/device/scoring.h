@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "device/kernel_params.h"
+#include "device/kernels.h"
 #include "device/loaded_model.h"
 #include "device/memory.h"
 #include "device/session.h"
@@ -82,6 +83,7 @@ class DeviceScoreScratch final : public ScoreScratch {
   PinnedBuffer host;
   ScoreShape shape;
   std::vector<Layer> layers;
+  bool on_host = false;  // the terms of this compaction are held there (tier/choose_rows.cc)
 };
 
 /// What a scoring scratch takes.
@@ -103,6 +105,8 @@ class Scoring {
                const ScoreOut& out) const;
 
  private:
+  Status score_heads(DeviceSession& own, const ScoreRequest& request, ScoreParams t) const;
+  Status norms_of(DeviceSession& own, const ScoreRequest& request, NormParams v) const;
   Status send_queries(const ScoreRequest& request, DeviceScoreScratch& s,
                       const DeviceScoreScratch::Layer& layer, ScoreParams* t) const;
 

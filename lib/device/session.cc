@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "device/head_moves.h"
+#include "device/kernels.h"
 #include "device/loaded_model.h"
 #include "device/pass_kernels.h"
 
@@ -50,6 +52,7 @@ struct FixedBytes {
   uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0;
   BestBytes best;
   uint64_t ring = 0, observer = 0, moves = 0;
+  HeadTableBytes tables;
   uint32_t n_recurrent = 0;
 };
 
@@ -60,6 +63,13 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   // An MTP block of a bounded session drops rows and scores none.
   const bool moves = score_queries(session) != 0 || session.kv_budget != 0;
   if (moves) b.moves = move_list_bytes(layout);
+  if (score_queries(session) != 0 && device.kernels().keeps_by_head()) {
+    b.moves = std::max(b.moves, head_move_bytes(layout));
+    std::vector<HeadBlocks> heads;
+    for (const KvGroup& g : layout.groups)
+      heads.push_back(g.ring ? HeadBlocks() : HeadBlocks(g, g.capacity));
+    b.tables = HeadTables::bytes_of(heads);
+  }
   const StateLayout state = make_state_layout(spec, placement, DeviceIndex::kHere);
   const QueryLayout queries = make_query_layout(spec, placement, DeviceIndex::kHere);
   b.n_recurrent = static_cast<uint32_t>(state.layers.size());
@@ -80,6 +90,8 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_CAPTURE, "query ring", b.ring);
   rows->device(SHARPI_ROW_CAPTURE, "observer queries", b.observer);
   rows->device(SHARPI_ROW_COMPACTION, "lists of kept rows", b.moves);
+  rows->device(SHARPI_ROW_COMPACTION, "tables of rows by head", b.tables.device);
+  rows->pinned(SHARPI_ROW_COMPACTION, "tables of rows by head", b.tables.pinned);
   rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
   rows->device(SHARPI_ROW_RECURRENT, "rows of drafts", b.drafts, b.n_recurrent);
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
@@ -113,7 +125,12 @@ DeviceSession::DeviceSession(const LoadedModel& model, const SessionShape& shape
       stream_(model.stream.get()),
       copies_(*device_, *stream_),
       best_(*device_, *stream_),
-      moves_(*device_, *stream_) {}
+      moves_(*device_, *stream_),
+      tables_(*device_, *stream_) {
+  if (!can_keep_by_head()) return;
+  staged_.reserve(plan_->spec->layers.size());
+  prepare_heads();
+}
 
 Result<std::unique_ptr<DeviceSession>> DeviceSession::create(const LoadedModel& model,
                                                              const SessionShape& shape) {
@@ -137,6 +154,7 @@ Status DeviceSession::allocate() {
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
+  if (b.tables.device != 0) SHARPI_TRY(take_head_tables());
   return moves_.allocate(b.moves);
 }
 
@@ -195,6 +213,7 @@ std::vector<MemoryRow> DeviceSession::memory_rows() const {
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
   b.moves = moves_.bytes();
+  b.tables = tables_.bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
   push_fixed(&rows, b);
   return out;
@@ -214,7 +233,7 @@ Status DeviceSession::reserve_observer(uint32_t n) {
 
 uint64_t DeviceSession::held_bytes_of(uint32_t group, uint32_t n_slots) const {
   const KvGroup& g = layout_.groups[group];
-  return DeviceRange::held_bytes(*device_, range_bytes(g, shape_.n_ctx), g.block_bytes(n_slots));
+  return DeviceRange::held_bytes(*device_, range_bytes(g, shape_.n_ctx), bytes_of(group, n_slots));
 }
 
 Status DeviceSession::read_state(uint32_t layer, StatePart part, void* out) const {
@@ -268,12 +287,14 @@ Status DeviceSession::load_checkpoint(uint32_t index) {
 Status DeviceSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                                 void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));
+  SHARPI_TRY(check_together(layer));
   return copies_.rows(view(layer), value, first, n, static_cast<std::byte*>(out), Way::kToHost);
 }
 
 Status DeviceSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                                  const void* in) {
   SHARPI_TRY(check_rows(layer, first, n));
+  SHARPI_TRY(check_together(layer));
   auto* from = static_cast<std::byte*>(const_cast<void*>(in));  // only read
   return copies_.rows(view(layer), value, first, n, from, Way::kToDevice);
 }
@@ -293,32 +314,6 @@ Status DeviceSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, 
   auto* from = reinterpret_cast<std::byte*>(const_cast<float*>(in));  // only read
   SHARPI_TRY(check_queries(layer, n));
   return copies_.queries(query_ring(layer), first, n, from, Way::kToDevice);
-}
-
-MoveList DeviceSession::list_of(std::span<const KvMove> moves) const {
-  MoveList list;
-  for (const KvMove& m : moves) list.add(view(m.layer), m);
-  return list;
-}
-
-uint64_t DeviceSession::stage_bytes(std::span<const KvMove> moves) const {
-  const uint64_t bytes = list_of(moves).bytes();
-  return bytes <= moves_.bytes() ? 0 : device_->held_bytes(bytes);
-}
-
-Status DeviceSession::stage_moves(std::span<const KvMove> moves) {
-  discard_moves();
-  SHARPI_TRY(check_moves(moves));
-  MoveList list = list_of(moves);
-  return moves_.stage(&list);
-}
-
-void DeviceSession::apply_moves() noexcept {
-  moves_.apply();
-}
-
-void DeviceSession::discard_moves() noexcept {
-  moves_.discard();
 }
 
 BatchSequence pending_sequence(const DeviceSession& session, uint32_t passes_ahead) {

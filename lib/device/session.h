@@ -13,6 +13,7 @@
 #include "device/batch.h"
 #include "device/best_logits.h"
 #include "device/device.h"
+#include "device/head_tables.h"
 #include "device/kv_moves.h"
 #include "device/memory.h"
 #include "device/session_copies.h"
@@ -53,6 +54,22 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   Status stage_moves(std::span<const KvMove> moves) override;
   void apply_moves() noexcept override;
   void discard_moves() noexcept override;
+  bool can_keep_by_head() const override;
+  uint64_t head_table_bytes() const override;
+  uint64_t head_table_host_bytes() const override;
+  bool has_head_tables() const override { return tables_.are_here(); }
+  Status take_head_tables() override;
+  void drop_head_tables() noexcept override;
+  Status read_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first, uint32_t n,
+                        void* out) const override;
+  Status write_head_rows(uint32_t layer, uint32_t head, bool value, uint32_t first, uint32_t n,
+                         const void* in) override;
+  /// Before kernels read rows that are by head: what the device has of the tables is up to date.
+  Status send_tables();
+  /// Of a layer that is by head: what a call's table says of its rows; a head's rows, for kernels.
+  const KvHeadRows* head_rows(uint32_t layer) const;
+  KvView kernel_view(uint32_t layer, uint32_t head) const;
+
   Status read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                    void* out) const override;
   Status write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -70,12 +87,17 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   Status copy_within(void* to, const void* from, uint64_t bytes) const override;
   QueryRing query_ring(uint32_t layer) const;
   MoveList list_of(std::span<const KvMove> moves) const;
+  uint64_t least_room(std::span<const KvMove> moves) const;
+  Status move_all();
+  Status keep_by_head(uint32_t group);
   const LoadedModel& model_;
   const Device* device_;
   const Queue* stream_;
   SessionCopies copies_;
   BestLogits best_;
   KvMoves moves_;
+  std::vector<KvMove> staged_;
+  HeadTables tables_;
   mutable std::mutex way_out_;  // of what const calls share: the next one
   PinnedBuffer logits_host_;    // one row on its way out
 };

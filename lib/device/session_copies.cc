@@ -23,8 +23,8 @@ Status SessionCopies::rows(const KvView& v, bool value, uint32_t first, uint32_t
   for (uint32_t done = 0; done < n;) {
     const uint32_t slot = first + done;
     const uint32_t in_block = slot % kKvBlockSlots;
-    // Whole blocks at once, the rest block by block.
-    const bool whole = in_block == 0 && n - done >= kKvBlockSlots;
+    // Whole blocks at once where they lie at equal distances, the rest block by block.
+    const bool whole = v.table == nullptr && in_block == 0 && n - done >= kKvBlockSlots;
     const uint32_t blocks = whole ? (n - done) / kKvBlockSlots : 1;
     const uint32_t rows = whole ? kKvBlockSlots : std::min(kKvBlockSlots - in_block, n - done);
     const uint64_t width = rows * row;

@@ -37,7 +37,7 @@ Status check_by_head(const SessionCore& session, sharpi_layer_budget budget) {
     if (session.store(l).can_keep_by_head()) continue;
     return Status::error(Code::kUnsupported,
                          "layer_budget 3 (SHARED) keeps rows by head, which is done on the CPU "
-                         "alone, but layer %u is on a device; 0 (EQUAL) works",
+                         "and CUDA devices, but layer %u is on another device; 0 (EQUAL) works",
                          l);
   }
   return Status::ok();

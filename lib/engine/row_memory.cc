@@ -95,14 +95,20 @@ void RowMemory::shrink_to(uint32_t headroom) noexcept {
   core_.share.settle(all - before + now);
 }
 
+/// What a tier's tables of rows by head take.
+HeldBytes RowMemory::tables_of(size_t tier) const {
+  const KvStore& kv = core_.tiers[tier]->store();
+  HeldBytes b = HeldBytes::of_host(kv.head_table_host_bytes());
+  b.at(core_.model->devices()[tier]) += kv.head_table_bytes();
+  return b;
+}
+
 Status RowMemory::take_head_tables() {
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
     KvStore& kv = core_.tiers[t]->store();
     if (kv.has_head_tables() || kv.head_table_bytes() == 0) continue;
-    HeldBytes more;
-    more.at(core_.model->devices()[t]) = kv.head_table_bytes();
     Lease lease(core_.share);
-    SHARPI_TRY(lease.take(more));
+    SHARPI_TRY(lease.take(tables_of(t)));
     const Status taken = kv.take_head_tables();
     if (!taken.is_ok()) {
       lease.end();
@@ -119,10 +125,8 @@ void RowMemory::drop_head_tables() noexcept {
   for (size_t t = 0; t < core_.tiers.size(); ++t) {
     KvStore& kv = core_.tiers[t]->store();
     if (!kv.has_head_tables()) continue;
-    HeldBytes less;
-    less.at(core_.model->devices()[t]) = kv.head_table_bytes();
     kv.drop_head_tables();
-    core_.share.give(less);
+    core_.share.give(tables_of(t));
   }
 }
 

@@ -54,6 +54,7 @@ class RowMemory {
 
  private:
   HeldBytes held() const;
+  HeldBytes tables_of(size_t tier) const;
   HeldBytes growth(uint32_t n_slots) const;
   uint32_t shareable_slots(const KvGroup& group) const;
 

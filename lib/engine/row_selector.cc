@@ -88,6 +88,7 @@ ScoreRequest RowSelector::score_request(const CompactRequest& r, uint32_t layer)
   q.first_position = r.first_position;
   q.values = policy_needs_values(r.policy);
   q.replay = policy_row(r.policy).reads_replay;
+  q.on_host = r.layer_budget == SHARPI_LAYER_BUDGET_SHARED;
   q.half_life = policy_row(r.policy).half_life;
   return q;
 }

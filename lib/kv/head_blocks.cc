@@ -6,11 +6,10 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "kv/unit_moves.h"
 
 namespace sharpi {
 namespace {
-
-constexpr uint32_t kNowhere = UINT32_MAX;  // nobody needs the unit any more
 
 /// One head's part of n rows, one behind the other.
 void copy_head(const KvView& like, bool value, uint32_t head, const std::byte* rows, uint32_t n,
@@ -53,6 +52,7 @@ void HeadBlocks::sort_heads() noexcept {
     const uint32_t at_a = heads_[a].lag % kKvBlockSlots, at_b = heads_[b].lag % kKvBlockSlots;
     return at_a != at_b ? at_a < at_b : a < b;
   });
+  ++version_;
 }
 
 void HeadBlocks::set_lags(std::span<const uint32_t> lags) noexcept {
@@ -115,6 +115,7 @@ void HeadBlocks::each_block(uint32_t n_slots, Visit&& visit) const {
 }
 
 void HeadBlocks::name_blocks(uint32_t n_slots) noexcept {
+  ++version_;
   each_block(n_slots, [&](uint32_t head, uint64_t block, uint64_t at) { table(head)[block] = at; });
 }
 
@@ -180,18 +181,33 @@ void HeadBlocks::put_in_order(std::byte* base, uint64_t held,
   move_blocks(base, held, counts);
 }
 
-/// Blocks that the tables name go to where those with new lags belong.
-void HeadBlocks::move_blocks(std::byte* base, uint64_t held,
-                             std::span<const uint32_t> counts) noexcept {
+uint64_t HeadBlocks::name_in_place(std::span<const uint32_t> counts) noexcept {
+  const uint64_t n = div_up(*std::max_element(counts.begin(), counts.end()), kKvBlockSlots);
+  for (uint32_t h = 0; h < n_heads(); ++h) {
+    const uint64_t first =
+        group_->layers[heads_[h].layer].k_offset + heads_[h].index * heads_[h].block_bytes;
+    for (uint64_t b = 0; b < n; ++b) table(h)[b] = b * group_->block_stride + first;
+  }
+  return n * group_->block_stride;
+}
+
+std::span<uint32_t> HeadBlocks::plan_moves(uint64_t held,
+                                           std::span<const uint32_t> counts) noexcept {
   const uint64_t n_units = held / unit_;
-  std::fill(targets(), targets() + n_units, kNowhere);
+  std::fill(targets(), targets() + n_units, kNoUnit);
   adopt_counts(counts);
   const uint32_t most = *std::max_element(counts.begin(), counts.end());
   each_block(most, [&](uint32_t head, uint64_t block, uint64_t at) {
     const uint64_t from = table(head)[block] / unit_, n = heads_[head].block_bytes / unit_;
     for (uint64_t i = 0; i < n; ++i) targets()[from + i] = static_cast<uint32_t>(at / unit_ + i);
   });
-  move_units(base, n_units);
+  return {targets(), n_units};
+}
+
+/// Blocks that the tables name go to where those with new lags belong.
+void HeadBlocks::move_blocks(std::byte* base, uint64_t held,
+                             std::span<const uint32_t> counts) noexcept {
+  move_units(base, plan_moves(held, counts).size());
 }
 
 /// Every unit with a target goes there. One that is in the way goes on to its own.
@@ -199,11 +215,11 @@ void HeadBlocks::move_units(std::byte* base, uint64_t n_units) noexcept {
   uint32_t* to = targets();
   const auto unit = [&](uint64_t i) { return base + i * unit_; };
   for (uint64_t first = 0; first < n_units; ++first) {
-    if (to[first] == kNowhere || to[first] == first) continue;
+    if (to[first] == kNoUnit || to[first] == first) continue;
     std::memcpy(desk(), unit(first), unit_);
     uint32_t at = to[first];
-    to[first] = kNowhere;
-    while (at < n_units && to[at] != kNowhere && to[at] != at) {
+    to[first] = kNoUnit;
+    while (at < n_units && to[at] != kNoUnit && to[at] != at) {
       std::swap_ranges(desk(), desk() + unit_, unit(at));
       const uint32_t next = to[at];
       to[at] = at;  // it is there

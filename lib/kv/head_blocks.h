@@ -31,8 +31,18 @@ class HeadBlocks {
   HeadBlocks(const KvGroup& group, uint32_t most_slots);
   /// Bytes of the tables, and of what moving needs.
   uint64_t table_bytes() const { return table_bytes_; }
-  /// Memory of table_bytes() bytes, aligned to 8; null takes it away.
-  void use(std::byte* memory) { memory_ = memory; }
+  /// Without the desk of take_apart() and put_in_order(), for rows in memory that the host does not
+  /// touch: name_in_place() and plan_moves() say what has to be done there.
+  uint64_t plan_bytes() const { return desk_offset_; }
+  /// Memory of so many bytes, aligned to 8; null takes it away.
+  void use(std::byte* memory) {
+    memory_ = memory;
+    ++version_;
+  }
+  /// The tables, one head's behind the other's; changes when they, or lags, may have changed.
+  std::span<const uint64_t> names() const { return {table(0), heads_.size() * blocks_of_head_}; }
+  uint64_t version() const { return version_; }
+  uint64_t v_offset(uint32_t head) const { return heads_[head].v_offset; }
 
   uint32_t n_heads() const { return static_cast<uint32_t>(heads_.size()); }  // of all layers
   uint32_t lag(uint32_t head) const { return heads_[head].lag; }
@@ -67,6 +77,16 @@ class HeadBlocks {
   /// follow. `held`: bytes of the blocks that there are.
   void put_in_order(std::byte* base, uint64_t held, std::span<const uint32_t> counts) noexcept;
 
+  /// The same in steps. Where blocks of heads lie after the rows of a layer's heads in every block
+  /// of the group have been taken apart where they are: K and V of its first head, of its next one
+  /// and so on. Returns the bytes that all of them take.
+  uint64_t name_in_place(std::span<const uint32_t> counts) noexcept;
+  /// Lags become those that follow from the counts. Where the units of blocks that the tables name
+  /// have to go (kv/unit_moves.h); the tables are right after name_blocks().
+  std::span<uint32_t> plan_moves(uint64_t held, std::span<const uint32_t> counts) noexcept;
+  /// Bytes of a unit.
+  uint64_t unit() const { return unit_; }
+
  private:
   struct Head {
     uint32_t layer = 0, index = 0;  // of the group's layers; of the layer's heads
@@ -96,6 +116,7 @@ class HeadBlocks {
   uint64_t blocks_of_head_ = 0;       // in a table
   uint64_t unit_ = 0;                 // bytes of which every block has a whole number
   uint64_t table_bytes_ = 0, desk_offset_ = 0;
+  uint64_t version_ = 0;
   std::byte* memory_ = nullptr;
 };
 

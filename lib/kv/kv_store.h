@@ -73,9 +73,11 @@ class KvStore {
   /// n slots less. False = this tier keeps none so.
   virtual bool can_keep_by_head() const { return false; }
   virtual bool is_by_head(uint32_t) const { return false; }
-  /// Memory for tables of blocks, which a move by head needs: the bytes it takes; taking it; giving
-  /// it back, which makes no difference while rows are by head.
+  /// Memory for tables of blocks, which a move by head needs: the bytes it takes where the rows
+  /// are, and of the host beside that; taking it; giving it back, which makes no difference while
+  /// rows are by head.
   virtual uint64_t head_table_bytes() const { return 0; }
+  virtual uint64_t head_table_host_bytes() const { return 0; }
   virtual bool has_head_tables() const { return false; }
   virtual Status take_head_tables() { return Status::ok(); }
   virtual void drop_head_tables() noexcept {}

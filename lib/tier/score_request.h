@@ -27,6 +27,7 @@ struct ScoreRequest {
   uint64_t first_position = 0;  // of the oldest query, counted like those; the others follow on
   bool values = false;          // also the value norms
   bool replay = false;          // also the replay scores
+  bool on_host = false;         // rows are chosen in host memory: there the terms are held
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 

@@ -128,6 +128,29 @@ class StoredRows : public TierSession, public KvStore {
         by_head_(layout_.groups.size(), 0),
         heads_(layout_.groups.size()) {}
 
+  /// For a tier that keeps rows by head: what it needs to do so. May throw std::bad_alloc.
+  void prepare_heads() {
+    size_t most = 0;
+    for (size_t g = 0; g < layout_.groups.size(); ++g) {
+      if (layout_.groups[g].ring) continue;
+      heads_[g] = HeadBlocks(layout_.groups[g], layout_.groups[g].capacity);
+      most = std::max<size_t>(most, heads_[g].n_heads());
+    }
+    counts_.reserve(most);
+  }
+  /// kInternal unless a head of a layer that is by head has room for so many rows.
+  Status check_head_rows(uint32_t layer, uint32_t head, uint32_t first, uint32_t n) const {
+    if (!is_layer_by_head(layer)) return no_heads(layer);
+    const HeadBlocks& heads = heads_[static_cast<size_t>(layout_.group_of_layer[layer])];
+    const auto index = static_cast<size_t>(layout_.index_in_group[layer]);
+    return check_rows(layer, heads.lag(heads.first_head(index) + head) + first, n);
+  }
+  /// kInternal of a layer that is by head.
+  Status check_together(uint32_t layer) const {
+    if (!is_layer_by_head(layer)) return Status::ok();
+    return Status::error(Code::kInternal, "the rows of layer %u are in blocks of one head", layer);
+  }
+
   uint64_t bytes_of(uint32_t group, uint32_t n_slots) const {
     return is_by_head(group) ? heads_[group].bytes(n_slots)
                              : layout_.groups[group].block_bytes(n_slots);
@@ -197,6 +220,7 @@ class StoredRows : public TierSession, public KvStore {
   std::vector<uint32_t> wanted_;       // the same as asked for: other lags have room for fewer
   std::vector<uint8_t> by_head_;       // per group: 1 = rows are in blocks of one head
   std::vector<HeadBlocks> heads_;      // per group; without heads where rows are never so
+  std::vector<uint32_t> counts_;       // rows of each head of a group, room for the largest
 };
 
 }  // namespace sharpi

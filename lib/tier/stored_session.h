@@ -153,8 +153,7 @@ class StoredSession : public StoredRows<Range> {
     if (from.is_by_head(group)) return copy_heads(group, from, n);
     const KvGroup& g = layout_.groups[group];
     const uint32_t rest = Range::kOfHost ? n % kKvBlockSlots : 0, first = n - rest;
-    uint64_t shared = 0;
-    if constexpr (Range::kShares) shared = ranges_[group].writable_from();
+    const uint64_t shared = this->read_only_bytes(group);
     SHARPI_TRY(copy_within(group_base(group) + shared, from.group_base(group) + shared,
                            g.block_bytes(first) - shared));
     for (const KvLayerLayout& l : g.layers) {
@@ -170,8 +169,9 @@ class StoredSession : public StoredRows<Range> {
   /// The same of rows in blocks of one head: they lie at the same places in both.
   Status copy_heads(uint32_t group, const StoredSession& from, uint32_t n_slots) const {
     const HeadBlocks& heads = from.heads_[group];
-    uint64_t shared = 0;
-    if constexpr (Range::kShares) shared = ranges_[group].writable_from();
+    const uint64_t shared = this->read_only_bytes(group);
+    std::byte *const base = group_base(group), *const other = from.group_base(group);
+    if (!Range::kOfHost) return copy_behind(group, shared, base, other, heads.bytes(n_slots));
     for (size_t i = 0; i < layout_.groups[group].layers.size(); ++i) {
       const uint32_t layer = layout_.groups[group].layers[i].layer;
       for (uint32_t h = 0; h < layout_.groups[group].layers[i].n_heads; ++h) {

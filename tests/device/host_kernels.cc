@@ -40,8 +40,9 @@ Status score_rows_of(const ScoreParams& p) {
     for (uint32_t i = 0; i < p.n_queries; ++i) {
       const uint32_t n = p.visible[uint64_t{g} * p.n_queries + i];
       for (uint32_t h = g * group; h < (g + 1) * group; ++h) {
+        const uint64_t stride = p.query_stride != 0 ? p.query_stride : uint64_t{p.n_heads} * dim;
         const float* q =
-            p.queries + (p.first_query + i) % p.query_rows * p.n_heads * dim + uint64_t{h} * dim;
+            p.queries + (p.first_query + i) % p.query_rows * stride + uint64_t{h} * dim;
         std::vector<double> w(n);
         double most = -INFINITY, all = 0;
         for (uint32_t t = 0; t < n; ++t) {
@@ -66,7 +67,7 @@ Status score_rows_of(const ScoreParams& p) {
 
 Status value_norms_of(const NormParams& p) {
   const KvView& kv = p.kv;
-  const uint32_t dim = kv.head_dim, group = p.n_heads / kv.n_heads;
+  const uint32_t dim = kv.head_dim, group = p.n_heads / (p.n_kv == 0 ? kv.n_heads : p.n_kv);
   const HostMatrix o(*p.o, p.o_data);
   for (uint32_t g = 0; g < kv.n_heads; ++g) {
     for (uint32_t t = 0; t < p.n_slots; ++t) {
@@ -75,7 +76,8 @@ Status value_norms_of(const NormParams& p) {
       double norm = 0;
       for (uint64_t r = 0; r < p.o->n_out; ++r) {
         const std::vector<float> row = o.row(0, r);
-        for (uint32_t h = g * group; h < (g + 1) * group; ++h) {
+        const uint32_t first = (p.first_kv + g) * group;
+        for (uint32_t h = first; h < first + group; ++h) {
           norm += std::fabs(
               std::inner_product(v.begin(), v.end(), row.begin() + uint64_t{h} * dim, 0.0));
         }
@@ -132,6 +134,38 @@ void find_row(const BestParams& p, uint32_t r) {
   }
 }
 
+template <class BlockAt>
+void move_job(const KvMoveJob& job, BlockAt&& block_at) {
+  const auto at = [&](uint64_t slot) {
+    return job.rows + block_at(slot / kKvBlockSlots) + slot % kKvBlockSlots * job.row_bytes +
+           job.offset;
+  };
+  for (uint32_t i = 0; i < job.n_keep; ++i) std::memmove(at(i), at(job.keep[i]), job.bytes);
+}
+
+/// A layer's part of a block: rows of K, then of V, to K and V of every head.
+void take_layer_apart(const ApartParams& p, const ApartLayer& l, std::byte* at) {
+  const uint64_t bytes = uint64_t{kKvBlockSlots} * (l.row_bytes[0] + l.row_bytes[1]);
+  std::memcpy(p.desks, at, bytes);
+  const std::byte* rows = p.desks;
+  for (uint32_t value = 0; value < 2; ++value) {
+    const uint32_t row = l.row_bytes[value], own = row / l.n_heads;
+    for (uint32_t i = 0; i < kKvBlockSlots; ++i) {
+      for (uint32_t h = 0; h < l.n_heads; ++h) {
+        std::byte* to = at + h * (bytes / l.n_heads) + i * own +
+                        (value == 0 ? 0 : uint64_t{kKvBlockSlots} * (l.row_bytes[0] / l.n_heads));
+        uint64_t plane = 0;
+        for (const uint32_t part : l.part_bytes[value]) {
+          std::memcpy(to, rows + i * uint64_t{row} + plane + h * part, part);
+          plane += uint64_t{l.n_heads} * part;
+          to += part;
+        }
+      }
+    }
+    rows += uint64_t{kKvBlockSlots} * row;
+  }
+}
+
 class HostKernels final : public DeviceKernels {
  public:
   uint64_t layout_unit(const TensorRef& w) const override { return HostMatrix::unit(w); }
@@ -162,12 +196,52 @@ class HostKernels final : public DeviceKernels {
                    const Queue& queue) const override {
     give(queue, [=] {
       for (uint32_t j = 0; j < n_jobs; ++j) {
-        const KvMoveJob& job = jobs[j];
-        const auto at = [&](uint64_t slot) {
-          return job.rows + slot / kKvBlockSlots * job.block_stride +
-                 slot % kKvBlockSlots * job.row_bytes + job.offset;
-        };
-        for (uint32_t i = 0; i < job.n_keep; ++i) std::memmove(at(i), at(job.keep[i]), job.bytes);
+        const uint64_t stride = jobs[j].block_stride;
+        move_job(jobs[j], [=](uint64_t block) { return block * stride; });
+      }
+    });
+    return Status::ok();
+  }
+  bool keeps_by_head() const override { return true; }
+  Status move_head_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t,
+                        const Queue& queue) const override {
+    give(queue, [=] {
+      for (uint32_t j = 0; j < n_jobs; ++j) {
+        const uint64_t* table = jobs[j].table;
+        move_job(jobs[j], [=](uint64_t block) { return table[block]; });
+      }
+    });
+    return Status::ok();
+  }
+  Status take_apart(const ApartParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t b = 0; b < p.most_blocks; ++b) {
+        for (uint32_t l = 0; l < p.n_layers; ++l) {
+          if (b < p.layers[l].n_blocks)
+            take_layer_apart(p, p.layers[l], p.base + b * p.block_stride + p.layers[l].offset);
+        }
+      }
+    });
+    return Status::ok();
+  }
+  Status move_units(const UnitMoveParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      std::vector<std::byte> held(UnitMoves::kBatch * p.unit_bytes);
+      const auto unit = [&](uint32_t i) {
+        return i == p.n_units ? p.room : p.base + i * p.unit_bytes;
+      };
+      for (uint32_t first = 0; first < p.n_moves; first += UnitMoves::kBatch) {
+        const uint32_t n = std::min(UnitMoves::kBatch, p.n_moves - first);
+        for (uint32_t i = 0; i < n; ++i) {
+          const UnitMove& m = p.moves[first + i];
+          if (m.from != kNoUnit)
+            std::memcpy(held.data() + i * p.unit_bytes, unit(m.from), p.unit_bytes);
+        }
+        for (uint32_t i = 0; i < n; ++i) {
+          const UnitMove& m = p.moves[first + i];
+          if (m.from != kNoUnit)
+            std::memcpy(unit(m.to), held.data() + i * p.unit_bytes, p.unit_bytes);
+        }
       }
     });
     return Status::ok();

@@ -183,6 +183,14 @@ std::byte* slot_row(const KvLayer& kv, const BatchGroup& g, uint64_t slot, bool 
   return g.base + slot / kKvBlockSlots * kv.block_stride + (value ? kv.v_offset : kv.k_offset) +
          slot % kKvBlockSlots * (value ? kv.v_row_bytes : kv.k_row_bytes);
 }
+/// Rows of a KV head that are in blocks of one head; null: they are with those of the others.
+const KvHeadRows* head_rows(const BatchGroup& g, uint32_t head) {
+  return g.ring_slots == kRowsByHead ? reinterpret_cast<const KvHeadRows*>(g.base) + head : nullptr;
+}
+std::byte* head_row(const KvLayer& kv, const KvHeadRows& rows, uint64_t slot, bool value) {
+  return rows.base + rows.blocks[slot / kKvBlockSlots] + (value ? rows.v_offset : 0) +
+         slot % kKvBlockSlots * ((value ? kv.v_row_bytes : kv.k_row_bytes) / kv.n_heads);
+}
 std::byte* chunk_row(const KvLayer& kv, const BatchSequence& q, uint64_t i, bool value) {
   const uint64_t block = q.chunk_block + i / kKvBlockSlots, at = i % kKvBlockSlots;
   return kv.chunk + block * kKvBlockSlots * (kv.k_row_bytes + kv.v_row_bytes) +
@@ -200,6 +208,16 @@ void HostLaunch::store(const KvLayer& kv, const BatchRow& row, const float* k,
     const Status done = kv_encode_row(value ? kv.v_dtype : kv.k_dtype, value ? v : k, dim, to);
     (void)done.is_ok();
   };
+  for (uint32_t h = 0; kv.window == 0 && head_rows(g, h) != nullptr; ++h) {
+    if (h == kv.n_heads) return;
+    const uint64_t at = uint64_t{h} * kv.head_dim;
+    const uint64_t slot = uint64_t{g.n_slots} - head_rows(g, h)->lag + row.index;
+    for (const bool value : {false, true}) {
+      const Status done = kv_encode_row(value ? kv.v_dtype : kv.k_dtype, (value ? v : k) + at,
+                                        kv.head_dim, head_row(kv, *head_rows(g, h), slot, value));
+      (void)done.is_ok();
+    }
+  }
   for (const bool value : {false, true}) {
     if (kv.window == 0) {
       put(slot_row(kv, g, uint64_t{g.n_slots} + row.index, value), value);
@@ -283,7 +301,15 @@ void HostLaunch::attend_row(const KvLayer& kv, uint32_t r, uint32_t head) const 
   const BatchGroup& g = t.groups[uint64_t{row.sequence} * t.n_groups + kv.group];
   const bool alone = (seq.flags & kSequenceNoContext) != 0;
   std::vector<const std::byte*> keys, values;
-  if (kv.window == 0) {
+  const uint32_t kv_head = head / (a.n_heads / kv.n_heads);
+  const KvHeadRows* by_head = kv.window == 0 ? head_rows(g, kv_head) : nullptr;
+  if (by_head != nullptr) {
+    const uint64_t past = uint64_t{g.n_slots} - by_head->lag;
+    for (uint64_t slot = alone ? past : 0; slot <= past + row.index; ++slot) {
+      keys.push_back(head_row(kv, *by_head, slot, false));
+      values.push_back(head_row(kv, *by_head, slot, true));
+    }
+  } else if (kv.window == 0) {
     for (uint64_t slot = alone ? g.n_slots : 0; slot <= uint64_t{g.n_slots} + row.index; ++slot) {
       keys.push_back(slot_row(kv, g, slot, false));
       values.push_back(slot_row(kv, g, slot, true));
@@ -299,8 +325,8 @@ void HostLaunch::attend_row(const KvLayer& kv, uint32_t r, uint32_t head) const 
       }
     }
   }
-  const uint32_t dim = kv.head_dim, from = head / (a.n_heads / kv.n_heads) * dim;
-  const uint64_t all = uint64_t{kv.n_heads} * dim;
+  const uint32_t dim = kv.head_dim, from = by_head != nullptr ? 0 : kv_head * dim;
+  const uint64_t all = by_head != nullptr ? dim : uint64_t{kv.n_heads} * dim;
   const float* q = buf(Buf::kQuery) + (uint64_t{r} * a.n_heads + head) * dim;
   std::vector<float> x(dim), w(keys.size());
   std::vector<double> out(dim, 0.0);

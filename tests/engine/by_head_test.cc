@@ -6,97 +6,15 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <random>
 
 #include "base/hash.h"
+#include "engine/by_head_case.h"
 #include "engine/session_blob.h"
-#include "engine_case.h"
-#include "support/needle.h"
 #include "support/session_rows.h"
 
 namespace sharpi::testing {
 namespace {
-
-using Report = sharpi_compact_report;
-
-sharpi_compact_params params(sharpi_layer_budget mode, sharpi_policy policy, uint32_t budget,
-                             uint32_t headroom = 200) {
-  sharpi_compact_params p = compact_params(policy, budget);
-  p.recency = 4;
-  p.headroom = headroom;
-  p.layer_budget = mode;
-  return p;
-}
-
-Report compact(const Chat& chat, const sharpi_compact_params& p) {
-  Report r{};
-  r.struct_size = sizeof r;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_compact(chat.get(), &p, &r, &e), SHARPI_OK) << text_of(e);
-  return r;
-}
-
-std::vector<uint32_t> kept(const Chat& chat, uint32_t layer, uint32_t head) {
-  std::vector<uint32_t> out(8192);
-  uint32_t n = 0;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  const sharpi_status s = sharpi_session_kept(chat.get(), layer, head, out.data(), 8192, &n, &e);
-  EXPECT_TRUE(s == SHARPI_OK || s == SHARPI_E_UNSUPPORTED || s == SHARPI_E_INVALID_ARGUMENT)
-      << text_of(e);
-  out.resize(s == SHARPI_OK ? n : 0);
-  return out;
-}
-
-/// Rows of every head of every layer, as far as there are any.
-std::vector<uint32_t> counts(const Chat& chat) {
-  std::vector<uint32_t> out;
-  for (uint32_t l = 0; l < 8; ++l) {
-    for (uint32_t h = 0; h < 4; ++h) {
-      const size_t n = kept(chat, l, h).size();
-      if (n != 0) out.push_back(static_cast<uint32_t>(n));
-    }
-  }
-  return out;
-}
-
-struct Case {
-  const char* name;
-  test::ModelRecipe recipe;
-  std::vector<sharpi_kv_dtype> dtypes = {SHARPI_KV_F32};
-};
-
-test::ModelRecipe deep(test::ModelRecipe r, uint32_t n_layers) {
-  r.n_layers = n_layers;
-  return r;
-}
-
-std::vector<Case> cases() {
-  test::ModelRecipe shared = deep(test::tiny_gemma4(), 8);
-  shared.n_shared_kv = 3;
-  test::ModelRecipe same = deep(test::tiny_gemma4kv(), 8);
-  test::ModelRecipe hybrid = deep(test::tiny_qwen35(), 8);
-  test::ModelRecipe one = deep(test::tiny_qwen3(), 3);
-  one.n_kv_heads = 1;
-  return {{"qwen3", deep(test::tiny_qwen3(), 3), stored_dtypes()},
-          {"gemma4 with shared layers", shared, {SHARPI_KV_BF16}},
-          {"gemma4 with K = V", same, {SHARPI_KV_Q8_0}},
-          {"qwen35", hybrid, {SHARPI_KV_F32, SHARPI_KV_Q4}},
-          {"one KV head", one, {SHARPI_KV_Q8_0}},
-          {"rows that are keys and values", test::tiny_deepseek2(), stored_dtypes()}};
-}
-
-Edit watching(sharpi_kv_dtype kv, bool exact, bool deterministic) {
-  return [=](sharpi_plan_params* p, sharpi_session_params* s) {
-    p->n_chunk = 64;
-    p->n_sessions = 4;
-    p->arithmetic = exact ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
-    p->deterministic = deterministic ? 1 : 0;
-    p->max_batch = 4;
-    s->n_ctx = 700;
-    s->k_dtype = s->v_dtype = kv;
-    s->capture_window = 16;
-    s->n_draft = 3;
-  };
-}
 
 /// Every head looks at the same hits by this policy, so one threshold gives all of them as many
 /// rows as EQUAL: sessions of both layouts hold the same rows, and all that is computed from them
@@ -251,7 +169,8 @@ TEST(ByHead, ForksAndSavedFormsGoOnAlike) {
       a.prefill(slice(u.text, 500, 530));
       const std::vector<char> blob = saved(a);
       const Chat twin = a.fork();
-      EXPECT_GT(twin.info().kv_shared_bytes, 0u) << what;
+      // A GPU's granules hold more than these sessions have.
+      EXPECT_EQ(twin.info().kv_shared_bytes > 0, !on_gpu()) << what;
       EXPECT_TRUE(saved(twin) == blob) << what;
       // Where all rows stay, none is copied.
       const uint64_t shared = twin.info().kv_shared_bytes;
@@ -354,11 +273,58 @@ TEST(ByHead, UnevenCountsHaveTheBitsOfLayersThatDiffer) {
   }
 }
 
-uint64_t held_by_rows(const Chat& chat) {
-  uint64_t bytes = 0;
-  for (const sharpi_memory_row& r : rows_of_handle(sharpi_session_memory, chat.get()))
-    bytes += r.purpose == SHARPI_ROW_KV ? r.held_bytes : 0;
-  return bytes;
+/// Random tokens, compactions, drafts and growth. A twin that is forked and restored at every step
+/// goes the same way and saves the same, with tables that were planned and with those of a call.
+TEST(ByHead, RandomSequencesAndTheirTwinsSaveTheSame) {
+  for (const Case& c : cases()) {
+    for (const uint32_t window : {16u, 0u}) {
+      const MadeModel file(c.recipe);
+      const std::vector<int32_t> text = file.tokens(900), probe = file.tokens(12, 7);
+      const Loaded l = load(file.path(), setup_with([&](auto* p, auto* s) {
+                              watching(c.dtypes.back(), false, true)(p, s);
+                              s->capture_window = window;
+                            }));
+      for (uint32_t seed = 1; seed <= 4; ++seed) {
+        std::mt19937 source(seed);
+        const auto below = [&](uint32_t n) { return static_cast<uint32_t>(source()) % n; };
+        Chat a(l.model.get()), b(l.model.get());
+        for (Chat* chat : {&a, &b}) chat->prefill(slice(text, 0, 200));
+        for (int32_t step = 0; step < 12; ++step) {
+          const std::string what = std::string(c.name) + " window " + std::to_string(window) +
+                                   ", seed " + std::to_string(seed) + ", step " +
+                                   std::to_string(step);
+          const size_t at = below(800), n = 1 + below(step % 3 == 0 ? 80 : 5);
+          sharpi_compact_params p =
+              params(below(4) == 0 ? SHARPI_LAYER_BUDGET_EQUAL : SHARPI_LAYER_BUDGET_SHARED,
+                     below(2) == 0 ? SHARPI_POLICY_SNAPKV : SHARPI_POLICY_DEFENSIVE,
+                     50 + below(100), below(90));
+          if (window == 0) p.probe = probe.data(), p.n_probe = 12;
+          const bool compacts = below(2) == 0;
+          for (Chat* chat : {&a, &b}) {
+            sharpi_error e = SHARPI_ERROR_INIT;
+            const uint32_t more =
+                chat->info().n_slots_max + std::max(static_cast<uint32_t>(n), 12u);
+            if (chat->info().n_tokens + n >= 680) continue;
+            ASSERT_EQ(sharpi_session_reserve(chat->get(), more, &e), SHARPI_OK) << text_of(e);
+            if (compacts) {
+              compact(*chat, p);
+            } else {
+              chat->prefill(slice(text, at, at + n));
+            }
+          }
+          const std::vector<char> blob = saved(b);
+          ASSERT_TRUE(saved(a) == blob) << what;
+          b = step % 2 == 0 ? b.fork() : Chat(l.model.get());
+          sharpi_error e = SHARPI_ERROR_INIT;
+          if (step % 2 != 0) {
+            ASSERT_EQ(sharpi_session_restore(b.get(), blob.data(), blob.size(), &e), SHARPI_OK)
+                << what << ": " << text_of(e);
+          }
+          ASSERT_TRUE(saved(b) == blob) << what;
+        }
+      }
+    }
+  }
 }
 
 /// A long text to an eighth, without headroom: what is held is at most a tenth more than an eighth.
@@ -385,7 +351,9 @@ TEST(ByHead, AnEighthOfTheRowsTakesAnEighthOfTheMemory) {
     const std::vector<uint32_t> n = counts(chat);
     const auto [least, most] = std::minmax_element(n.begin(), n.end());
     EXPECT_LT(*least + 250, *most) << "heads hardly differ";
-    EXPECT_LE(static_cast<double>(held_by_rows(chat)), 1.1 / 8 * static_cast<double>(whole));
+    const double granule = on_gpu() ? 2 << 20 : 0;  // these sessions have few of them
+    EXPECT_LE(static_cast<double>(held_by_rows(chat)),
+              1.1 / 8 * static_cast<double>(whole) + granule);
     EXPECT_EQ(r.held_after, held_by_rows(chat));
     EXPECT_EQ(r.payload_after * 8, r.payload_before);
     EXPECT_GT(chat.info().capacity, 1000u);

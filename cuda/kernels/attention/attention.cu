@@ -29,7 +29,8 @@ Status check(const AttentionParams& p) {
         p.batch.n_rows, p.batch.n_sequences, p.n_heads, l.n_heads);
   }
   if (p.o == nullptr || (l.window != 0 && l.chunk == nullptr) || p.q == nullptr ||
-      p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0) {
+      p.q_stride % 4 != 0 || reinterpret_cast<uintptr_t>(p.q) % 16 != 0 ||
+      (p.by_head && l.window != 0)) {
     return Status::error(Code::kInternal,
                          "kernel attention lacks an operand, or one is not aligned");
   }
@@ -44,9 +45,11 @@ Status check(const AttentionParams& p) {
 
 enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups, kSpecialized };
 
-Kernel choose(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
+/// by_head: rows of some sequences are in blocks of one head, which not all kernels read.
+Kernel choose(const KernelConfig& config, const KvLayer& kv, bool few_rows, bool by_head) {
   if (config.exact || config.deterministic) return Kernel::kF32;
   if (few_rows) return Kernel::kRing;
+  if (by_head) return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
   if (have_attention_specialized_sm90(config, kv)) return Kernel::kSpecialized;
   if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
@@ -61,7 +64,7 @@ bool has_few_rows(const AttentionParams& p) {
 }
 /// Few rows, of a shape whose kernels need fewer instructions.
 bool takes_step(const KernelConfig& config, const AttentionParams& p) {
-  return !config.exact && has_few_rows(p) && attention_step_fits(config, p.kv);
+  return !config.exact && !p.by_head && has_few_rows(p) && attention_step_fits(config, p.kv);
 }
 
 /// Blocks of rows, at most: sequences may have rows left that fill no block.
@@ -89,7 +92,7 @@ Status plan_splits(const KernelConfig& config, const AttentionParams& p, Attenti
   const uint64_t mergers = std::min<uint64_t>(most_mergers(vectors, p.kv.head_dim), a->max_splits);
   a->meets =
       p.may_wait && units * (mergers - 1) < static_cast<uint64_t>(std::max(config.device.n_sm, 1));
-  a->merge_later = !a->meets && a->max_splits * vectors * p.kv.head_dim > kMergeAlone;
+  a->merge_later = !a->meets && !p.by_head && a->max_splits * vectors * p.kv.head_dim > kMergeAlone;
   a->counters = reinterpret_cast<uint32_t*>(p.workspace);
   a->parts = reinterpret_cast<float*>(p.workspace + kAttentionCounterBytes);
   const uint64_t n = uint64_t{a->n_blocks} * p.kv.n_heads;
@@ -133,7 +136,7 @@ Status launch_stored(const KernelConfig& config, const AttentionParams& p, cudaS
   a.least_tiles = 1;
   const bool split = has_few_rows(p) && !config.deterministic;
   if (split) SHARPI_TRY(plan_splits(config, p, &a));
-  switch (choose(config, p.kv, split)) {
+  switch (choose(config, p.kv, split, p.by_head)) {
     case Kernel::kRing:
       if (!takes_step(config, p)) return launch_attention_ring(config, a, stream);
       return is_step(p) ? launch_attention_step(config, a, stream)
@@ -163,7 +166,7 @@ Status launch_attention(const KernelConfig& config, const AttentionParams& p, cu
 }
 
 const char* attention_path(const KernelConfig& config, const KvLayer& kv, bool few_rows) {
-  switch (choose(config, kv, few_rows)) {
+  switch (choose(config, kv, few_rows, false)) {
     case Kernel::kRing:
       return attention_step_fits(config, kv) ? "split, few instructions" : "split, rings";
     case Kernel::kSpecialized:

@@ -49,6 +49,9 @@ struct AttentionParams {
   /// Blocks of a step's launch may wait for each other: no other launch whose blocks do so runs on
   /// the device (Device::launch_mutex()).
   bool may_wait = false;
+  /// Rows of some sequences are in blocks of one KV head (device/batch.h): these kernels read rows
+  /// of both kinds.
+  bool by_head = false;
 };
 
 /// Raises the shared-memory limits of the kernels, once per device before the first launch.

@@ -119,6 +119,67 @@ __device__ __forceinline__ const std::byte* key_row(const KvLayer& l, const KeyM
   return store_row(l, m.group, static_cast<uint32_t>(t) % m.group.ring_slots, value);
 }
 
+/// Of a KV head whose rows may be in blocks of one head.
+struct HeadMap {
+  KeyMap map;
+  const KvHeadRows* own;  // nullptr: they are with those of the others
+};
+/// kByHead: the launch's sequences may have rows in blocks of one head; then a block's keys, which
+/// were counted as of the group's fullest head, are counted as this head's.
+template <bool kByHead>
+__device__ __forceinline__ void count_keys(const AttentionArgs& a, uint32_t kv, RowBlock* b) {
+  if constexpr (kByHead) {
+    const KvHeadRows* own = head_rows(make_key_map(a, b->sequence).group, kv);
+    const uint64_t lag = own != nullptr ? own->lag : 0;
+    b->first_key -= lag;
+    b->end -= lag;
+    b->low -= b->low >= lag ? lag : 0;
+    b->begin = b->low;
+  }
+}
+/// Where the rows of a KV head lie.
+template <bool kByHead>
+__device__ __forceinline__ auto find_head(const AttentionArgs& a, uint32_t sequence, uint32_t kv) {
+  const KeyMap map = make_key_map(a, sequence);
+  if constexpr (kByHead) {
+    return HeadMap{map, head_rows(map.group, kv)};
+  } else {
+    return map;
+  }
+}
+/// The row of a key; of it, elements in all, and where those of a head of `dim` begin; bytes from
+/// row to row in a block.
+__device__ __forceinline__ const std::byte* row_at(const KvLayer& l, const KeyMap& m, uint64_t t,
+                                                   bool value) {
+  return key_row(l, m, t, value);
+}
+__device__ __forceinline__ const std::byte* row_at(const KvLayer& l, const HeadMap& m, uint64_t t,
+                                                   bool value) {
+  return m.own != nullptr ? head_row(l, *m.own, t, value) : key_row(l, m.map, t, value);
+}
+__device__ __forceinline__ uint32_t row_elements(const KvLayer& l, const KeyMap&, uint32_t dim) {
+  return l.n_heads * dim;
+}
+__device__ __forceinline__ uint32_t row_elements(const KvLayer& l, const HeadMap& m, uint32_t dim) {
+  return m.own != nullptr ? dim : l.n_heads * dim;
+}
+__device__ __forceinline__ uint32_t first_element(const KeyMap&, uint32_t kv, uint32_t dim) {
+  return kv * dim;
+}
+__device__ __forceinline__ uint32_t first_element(const HeadMap& m, uint32_t kv, uint32_t dim) {
+  return m.own != nullptr ? 0 : kv * dim;
+}
+__device__ __forceinline__ uint32_t bytes_of_row(const KvLayer& l, const KeyMap&, bool value) {
+  return value ? l.v_row_bytes : l.k_row_bytes;
+}
+__device__ __forceinline__ uint32_t bytes_of_row(const KvLayer& l, const HeadMap& m, bool value) {
+  return (value ? l.v_row_bytes : l.k_row_bytes) / (m.own != nullptr ? l.n_heads : 1);
+}
+/// Both of a host's launch: what divides bytes of any row.
+inline uint32_t row_bits(const AttentionParams& p, uint32_t row_bytes) {
+  return row_bytes | (p.by_head ? row_bytes / p.kv.n_heads : 0);
+}
+
 /// Tiles [first, last) of `tile` keys that split i of a block takes; a context has fewer than 2^32.
 struct TileRange {
   uint64_t first, last;

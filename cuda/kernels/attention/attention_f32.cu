@@ -138,10 +138,9 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBl
 }
 
 /// Rows of tile keys [t0, t0 + kKeys), those outside [begin, end) are zero.
-template <int kDim>
-__device__ __forceinline__ void load_tile(const AttentionArgs& a, const RowBlock& b,
-                                          const KeyMap& map, uint32_t kv, uint64_t t0, bool value,
-                                          float* tile) {
+template <int kDim, class Map>
+__device__ __forceinline__ void load_tile(const AttentionArgs& a, const RowBlock& b, const Map& map,
+                                          uint32_t kv, uint64_t t0, bool value, float* tile) {
   using S = Shape<kDim>;
   const KvLayer& l = a.p.kv;
   const KvDtype type = value ? l.v_dtype : l.k_dtype;
@@ -150,7 +149,8 @@ __device__ __forceinline__ void load_tile(const AttentionArgs& a, const RowBlock
     const uint32_t key = i / kPieces, d = i % kPieces * 8;
     float v[8] = {};
     if (t0 + key >= b.begin && t0 + key < b.end) {
-      load_elements(type, key_row(l, map, t0 + key, value), l.n_heads * kDim, kv * kDim + d, v);
+      load_elements(type, row_at(l, map, t0 + key, value), row_elements(l, map, kDim),
+                    first_element(map, kv, kDim) + d, v);
     }
     auto* to = reinterpret_cast<float4*>(tile + key * S::kPitch + d);
     to[0] = {v[0], v[1], v[2], v[3]};
@@ -279,7 +279,7 @@ __device__ __forceinline__ void store_block(const AttentionArgs& a, const RowBlo
   }
 }
 
-template <int kDim>
+template <int kDim, bool kByHead>
 __global__ void __launch_bounds__(kThreads)
     attention_f32_kernel(const __grid_constant__ AttentionArgs a) {
   using S = Shape<kDim>;
@@ -296,10 +296,11 @@ __global__ void __launch_bounds__(kThreads)
   if (!find_rows(a, gridDim.x - 1 - blockIdx.x, &b)) return;
   find_keys(a, &b);
   const uint32_t kv = blockIdx.y;
+  count_keys<kByHead>(a, kv, &b);
   const uint32_t n_splits = split_count(a, b, S::kKeys, kLeastKeys / S::kKeys);
   if (blockIdx.z >= n_splits) return;
   const TileRange range = split_tiles(b, S::kKeys, blockIdx.z, n_splits);
-  const KeyMap map = make_key_map(a, b.sequence);
+  const auto map = find_head<kByHead>(a, b.sequence, kv);
   load_queries<kDim>(a, b, kv, q);
   Softmax<kDim> state;
 #pragma unroll
@@ -346,15 +347,20 @@ Status launch(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
   LaunchShape shape = {dim3(args.n_blocks, a.p.kv.n_heads, a.max_splits), dim3(kThreads), 0, stream,
                        pdl};
   shape.shared_bytes = Shape<kDim>::kFloats * sizeof(float);
-  return launch_kernel("attention_f32", shape, attention_f32_kernel<kDim>, args);
+  return launch_kernel(
+      "attention_f32", shape,
+      a.p.by_head ? attention_f32_kernel<kDim, true> : attention_f32_kernel<kDim, false>, args);
 }
 
 template <int kDim>
 Status prepare() {
   const auto bytes = static_cast<int>(Shape<kDim>::kFloats * sizeof(float));
-  return kernel_status(cudaFuncSetAttribute(attention_f32_kernel<kDim>,
-                                            cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                       "attention_f32");
+  for (const auto kernel : {attention_f32_kernel<kDim, false>, attention_f32_kernel<kDim, true>}) {
+    SHARPI_TRY(kernel_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "attention_f32"));
+  }
+  return Status::ok();
 }
 
 }  // namespace

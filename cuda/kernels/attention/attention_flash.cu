@@ -100,7 +100,7 @@ using Whole = Shape<kDim, kDim <= 128 ? 64 : 32, false>;
 template <int kDim, int kKeys>
 using InTurn = Shape<kDim, kKeys, true>;
 
-template <class S>
+template <class S, bool kByHead>
 __global__ void __launch_bounds__(kThreads, S::kDim <= 128   ? 3
                                             : S::kDim <= 256 ? 2
                                                              : 1)
@@ -113,8 +113,10 @@ __global__ void __launch_bounds__(kThreads, S::kDim <= 128   ? 3
   RowBlock b;
   if (!find_rows(a, gridDim.y - 1 - blockIdx.y, &b)) return;
   find_keys(a, &b);
-  const uint32_t kv = blockIdx.x, e0 = kv * kDim;
-  const KeyMap map = make_key_map(a, b.sequence);
+  const uint32_t kv = blockIdx.x;
+  count_keys<kByHead>(a, kv, &b);
+  const auto map = find_head<kByHead>(a, b.sequence, kv);
+  const uint32_t e0 = first_element(map, kv, kDim);
   find_tile_rows<S>(f, b, map, e0, b.begin / S::kKeys * S::kKeys,
                     reinterpret_cast<uint64_t*>(shared + f.plan.rows));
   load_queries<S>(a, b, kv, shared);
@@ -150,15 +152,19 @@ Status launch(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
   const Args f = make_args<S>(a);
   const LaunchShape shape = {dim3(a.p.kv.n_heads, f.a.n_blocks), dim3(kThreads), f.plan.bytes,
                              stream, pdl};
-  return launch_kernel("attention_flash", shape, attention_flash_kernel<S>, f);
+  return launch_kernel(
+      "attention_flash", shape,
+      a.p.by_head ? attention_flash_kernel<S, true> : attention_flash_kernel<S, false>, f);
 }
 
 template <class S>
 Status prepare(int most) {
-  auto* kernel = attention_flash_kernel<S>;
-  return kernel_status(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-      "attention_flash");
+  for (auto* kernel : {attention_flash_kernel<S, false>, attention_flash_kernel<S, true>}) {
+    SHARPI_TRY(kernel_status(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+        "attention_flash"));
+  }
+  return Status::ok();
 }
 
 template <class S>

@@ -52,8 +52,8 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& a, const RowBl
 }
 
 /// Where the rows of a tile start (the head's part); 0 = no such key.
-template <class S>
-__device__ __forceinline__ void find_tile_rows(const Args& f, const RowBlock& b, const KeyMap& map,
+template <class S, class Map>
+__device__ __forceinline__ void find_tile_rows(const Args& f, const RowBlock& b, const Map& map,
                                                uint32_t e0, uint64_t t0, uint64_t* rows) {
   const KvLayer& l = f.a.p.kv;
   for (uint32_t i = threadIdx.x; i < 2 * S::kKeys; i += S::kThreads) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void find_tile_rows(const Args& f, const RowBlock& b,
     const uint64_t key = t0 + i % S::kKeys;
     uint64_t row = 0;
     if (key >= b.begin && key < b.end) {
-      row = reinterpret_cast<uintptr_t>(key_row(l, map, key, value)) +
+      row = reinterpret_cast<uintptr_t>(row_at(l, map, key, value)) +
             value_bytes(value ? l.v_dtype : l.k_dtype, e0);
     }
     rows[i] = row;
@@ -117,22 +117,22 @@ __device__ __forceinline__ void fetch_part_of(KvDtype type, const uint64_t* rows
       type, [&]<KvDtype kType>() { fetch_part<kType, S>(rows, granule, e0, n, any, raw, scales); });
 }
 
-/// Starts the copies of the keys or the values of the tile whose row addresses were found.
+/// Starts the copies of the keys or the values of the tile whose row addresses were found, in rows
+/// of n elements.
 template <class S>
-__device__ __forceinline__ void fetch_half(const Args& f, uint32_t e0, bool values,
+__device__ __forceinline__ void fetch_half(const Args& f, uint32_t e0, uint32_t n, bool values,
                                            uint8_t* shared) {
   const KvLayer& l = f.a.p.kv;
   const auto* rows = reinterpret_cast<const uint64_t*>(shared + f.plan.rows);
   fetch_part_of<S>(values ? l.v_dtype : l.k_dtype, rows + (values ? S::kKeys : 0),
-                   values ? f.v_granule : f.k_granule, e0, l.n_heads * S::kDim, f.a.p.q,
-                   shared + f.plan.k_raw, shared + f.plan.k_scale);
+                   values ? f.v_granule : f.k_granule, e0, n, f.a.p.q, shared + f.plan.k_raw,
+                   shared + f.plan.k_scale);
   cp_async_commit();
 }
 /// Starts the copies of the tile whose row addresses were found.
 template <class S>
-__device__ __forceinline__ void fetch(const Args& f, uint32_t e0, uint8_t* shared) {
+__device__ __forceinline__ void fetch(const Args& f, uint32_t e0, uint32_t n, uint8_t* shared) {
   const KvLayer& l = f.a.p.kv;
-  const uint32_t n = l.n_heads * S::kDim;
   const auto* rows = reinterpret_cast<const uint64_t*>(shared + f.plan.rows);
   fetch_part_of<S>(l.k_dtype, rows, f.k_granule, e0, n, f.a.p.q, shared + f.plan.k_raw,
                    shared + f.plan.k_scale);
@@ -295,16 +295,17 @@ __device__ __forceinline__ void store(const AttentionArgs& a, const RowBlock& b,
 /// All tiles of keys that the block's rows see. The first one's row addresses were found. While a
 /// tile is multiplied, the next one's bytes are on their way. score(s): a tile's scores; weigh(s):
 /// o += weights * values.
-template <class S, class Score, class Weigh>
-__device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, const KeyMap& map,
+template <class S, class Map, class Score, class Weigh>
+__device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, const Map& map,
                                           uint32_t e0, uint8_t* shared, Running* run, Sums<S>& o,
                                           const Score& score, const Weigh& weigh) {
   const KvLayer& l = f.a.p.kv;
+  const uint32_t n = row_elements(l, map, S::kDim);
   auto* rows = reinterpret_cast<uint64_t*>(shared + f.plan.rows);
   const uint64_t first = b.begin / S::kKeys, last = (b.end + S::kKeys - 1) / S::kKeys;
   // Keys that every row of the block sees.
   const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
-  fetch<S>(f, e0, shared);
+  fetch<S>(f, e0, n, shared);
   for (uint64_t tile = first; tile < last; ++tile) {
     const uint64_t t0 = tile * S::kKeys;
     cp_async_wait<0>();
@@ -316,7 +317,7 @@ __device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, cons
                shared + f.plan.v_tile);
     S::publish();
     __syncthreads();
-    if (tile + 1 < last) fetch<S>(f, e0, shared);
+    if (tile + 1 < last) fetch<S>(f, e0, n, shared);
     Scores<S> s;
     score(s);
     const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
@@ -327,16 +328,17 @@ __device__ __forceinline__ void run_tiles(const Args& f, const RowBlock& b, cons
 
 /// The same where keys and values share one buffer: values arrive while scores are computed, the
 /// next keys while values are multiplied with the weights.
-template <class S, class Score, class Weigh>
-__device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock& b,
-                                                  const KeyMap& map, uint32_t e0, uint8_t* shared,
-                                                  Running* run, Sums<S>& o, const Score& score,
+template <class S, class Map, class Score, class Weigh>
+__device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock& b, const Map& map,
+                                                  uint32_t e0, uint8_t* shared, Running* run,
+                                                  Sums<S>& o, const Score& score,
                                                   const Weigh& weigh) {
   const KvLayer& l = f.a.p.kv;
+  const uint32_t n = row_elements(l, map, S::kDim);
   auto* rows = reinterpret_cast<uint64_t*>(shared + f.plan.rows);
   const uint64_t first = b.begin / S::kKeys, last = (b.end + S::kKeys - 1) / S::kKeys;
   const uint64_t all_from = l.window != 0 && b.end > b.low + l.window ? b.end - l.window : b.low;
-  fetch_half<S>(f, e0, false, shared);
+  fetch_half<S>(f, e0, n, false, shared);
 #pragma unroll 1
   for (uint64_t tile = first; tile < last; ++tile) {
     const uint64_t t0 = tile * S::kKeys;
@@ -345,7 +347,7 @@ __device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock&
     convert<S>(l.k_dtype, e0, shared + f.plan.k_raw, shared + f.plan.k_scale,
                shared + f.plan.k_tile);
     __syncthreads();
-    fetch_half<S>(f, e0, true, shared);
+    fetch_half<S>(f, e0, n, true, shared);
     Scores<S> s;
     score(s);
     const bool whole = t0 >= all_from && t0 + S::kKeys <= b.first_key + 1;
@@ -356,13 +358,14 @@ __device__ __forceinline__ void run_tiles_in_turn(const Args& f, const RowBlock&
     convert<S>(l.v_dtype, e0, shared + f.plan.v_raw, shared + f.plan.v_scale,
                shared + f.plan.v_tile);
     __syncthreads();
-    if (tile + 1 < last) fetch_half<S>(f, e0, false, shared);
+    if (tile + 1 < last) fetch_half<S>(f, e0, n, false, shared);
     weigh(s);
   }
 }
 
-inline uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
-  return !has_scales(type) || (row_bytes | value_bytes(type, dim)) % 16 == 0 ? 16 : 2;
+/// `row`: row_bits().
+inline uint32_t granule_of(KvDtype type, uint32_t row, uint32_t dim) {
+  return !has_scales(type) || (row | value_bytes(type, dim)) % 16 == 0 ? 16 : 2;
 }
 
 /// Arguments of a launch with blocks of S::kVectors vectors.
@@ -372,8 +375,8 @@ Args make_args(const AttentionArgs& a) {
   const KvLayer& l = a.p.kv;
   f.a = a;
   f.plan = make_plan<S>(l.k_dtype, l.v_dtype);
-  f.k_granule = granule_of(l.k_dtype, l.k_row_bytes, S::kDim);
-  f.v_granule = granule_of(l.v_dtype, l.v_row_bytes, S::kDim);
+  f.k_granule = granule_of(l.k_dtype, row_bits(a.p, l.k_row_bytes), S::kDim);
+  f.v_granule = granule_of(l.v_dtype, row_bits(a.p, l.v_row_bytes), S::kDim);
   f.a.block_rows = S::kVectors / a.group;
   f.a.n_blocks = most_row_blocks(a.p.batch, f.a.block_rows);
   return f;

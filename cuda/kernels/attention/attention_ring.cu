@@ -147,7 +147,7 @@ __device__ __forceinline__ void take_queries(const QuerySource& vectors, KvDtype
   }
 }
 
-template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs, bool kByHead>
 __global__ void __launch_bounds__(kThreads, 2)
     attention_ring_kernel(const __grid_constant__ SplitArgs s) {
   using S = Shape<kSlice, kTeam, kPairs>;
@@ -162,15 +162,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t block = blockIdx.x / l.n_heads, kv = blockIdx.x % l.n_heads;
   if (!find_rows(a, block, &b)) return grid_dependency_wait();
   find_keys(a, &b);
+  count_keys<kByHead>(a, kv, &b);
   const uint32_t n_splits = split_count(a, b, kTile, a.least_tiles);
   if (blockIdx.y >= n_splits) return;
   const TileRange range = split_tiles(b, kTile, blockIdx.y, n_splits);
-  const KeyMap map = make_key_map(a, b.sequence);
+  const auto map = find_head<kByHead>(a, b.sequence, kv);
   const uint32_t warp = threadIdx.x / 32, team = warp / kTeam, member = warp % kTeam;
-  const uint32_t d0 = member * kSlice, e0 = kv * S::kDim + d0;
+  const uint32_t d0 = member * kSlice, e0 = first_element(map, kv, S::kDim) + d0;
   uint8_t* ring = shared + warp * s.n_stages * s.stage.bytes;
-  const RingSource src = {l,           b,           map, s.stage, a.p.batch.table.sequences,
-                          s.k_granule, s.v_granule, e0};
+  const RingSource<std::remove_const_t<decltype(map)>> src = {
+      l, b, map, s.stage, a.p.batch.table.sequences, s.k_granule, s.v_granule, e0};
   const uint64_t first = range.first + team;
   const uint32_t n_tiles =
       first < range.last ? static_cast<uint32_t>(range.last - first - 1) / S::kTeams + 1 : 0;
@@ -236,14 +237,14 @@ RingForm form_of(const KernelConfig& config, const KvLayer& l) {
   return ring_form(config.device, l.k_dtype, l.v_dtype, l.head_dim);
 }
 
-/// Every piece of every row starts at a multiple of this.
-uint32_t granule_of(KvDtype type, uint32_t row_bytes, uint32_t dim) {
+/// Every piece of every row starts at a multiple of this. `row`: row_bits().
+uint32_t granule_of(KvDtype type, uint32_t row, uint32_t dim) {
   if (!has_scales(type)) return 16;
-  const uint32_t bits = row_bytes | value_bytes(type, slice_of(dim));
+  const uint32_t bits = row | value_bytes(type, slice_of(dim));
   return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 2;
 }
 
-template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs, bool kByHead>
 Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   using S = Shape<kSlice, kTeam, kPairs>;
   using Asked = SharedQueries<std::conditional_t<kSpreads<kKnown, S>, S, NoQueries>>;
@@ -252,14 +253,32 @@ Status launch(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t 
   LaunchShape shape = {dim3(s.a.n_blocks * s.a.p.kv.n_heads, s.a.max_splits), dim3(kThreads),
                        shared_bytes, stream, pdl};
   return launch_kernel("attention_ring", shape,
-                       attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>, s);
+                       attention_ring_kernel<kKnown, kSlice, kTeam, kPairs, kByHead>, s);
 }
 
-template <KvDtype kKnown, int kSlice, int kTeam>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kByHead = false>
 Status launch_either(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
   return s.a.block_rows * s.a.group <= 8
-             ? launch<kKnown, kSlice, kTeam, true>(s, shared_bytes, pdl, stream)
-             : launch<kKnown, kSlice, kTeam, false>(s, shared_bytes, pdl, stream);
+             ? launch<kKnown, kSlice, kTeam, true, kByHead>(s, shared_bytes, pdl, stream)
+             : launch<kKnown, kSlice, kTeam, false, kByHead>(s, shared_bytes, pdl, stream);
+}
+/// Rows that may be in blocks of one head: one kernel for all codecs.
+Status launch_by_head(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
+  constexpr KvDtype kAny = KvDtype::kAuto;
+  switch (s.a.p.kv.head_dim) {
+    case 64:
+      return launch_either<kAny, 64, 1, true>(s, shared_bytes, pdl, stream);
+    case 80:
+      return launch_either<kAny, 80, 1, true>(s, shared_bytes, pdl, stream);
+    case 96:
+      return launch_either<kAny, 96, 1, true>(s, shared_bytes, pdl, stream);
+    case 128:
+      return launch_either<kAny, 128, 1, true>(s, shared_bytes, pdl, stream);
+    case 256:
+      return launch_either<kAny, 128, 2, true>(s, shared_bytes, pdl, stream);
+    default:
+      return launch_either<kAny, 128, 4, true>(s, shared_bytes, pdl, stream);
+  }
 }
 template <int kTeam>
 Status launch_codec(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStream_t stream) {
@@ -289,9 +308,9 @@ Status launch_parts(const SplitArgs& s, uint32_t shared_bytes, bool pdl, cudaStr
   }
 }
 
-template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs>
+template <KvDtype kKnown, int kSlice, int kTeam, bool kPairs, bool kByHead>
 Status prepare(int most) {
-  auto* kernel = attention_ring_kernel<kKnown, kSlice, kTeam, kPairs>;
+  auto* kernel = attention_ring_kernel<kKnown, kSlice, kTeam, kPairs, kByHead>;
   cudaFuncAttributes attributes = {};
   SHARPI_TRY(kernel_status(cudaFuncGetAttributes(&attributes, kernel), "attention_ring"));
   const int room = most - static_cast<int>(attributes.sharedSizeBytes);
@@ -301,8 +320,12 @@ Status prepare(int most) {
 }
 template <KvDtype kKnown, int kSlice, int kTeam>
 Status prepare_either(int most) {
-  SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true>(most)));
-  return prepare<kKnown, kSlice, kTeam, false>(most);
+  if constexpr (kKnown == KvDtype::kAuto) {
+    SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true, true>(most)));
+    SHARPI_TRY((prepare<kKnown, kSlice, kTeam, false, true>(most)));
+  }
+  SHARPI_TRY((prepare<kKnown, kSlice, kTeam, true, false>(most)));
+  return prepare<kKnown, kSlice, kTeam, false, false>(most);
 }
 template <int kTeam>
 Status prepare_codecs(int most) {
@@ -345,8 +368,9 @@ Status launch_attention_ring(const KernelConfig& config, const AttentionArgs& a,
   s.a = a;
   s.stage = make_stage(l.k_dtype, l.v_dtype, slice_of(l.head_dim));
   s.n_stages = ring.n_stages;
-  s.k_granule = granule_of(l.k_dtype, l.k_row_bytes, l.head_dim);
-  s.v_granule = granule_of(l.v_dtype, l.v_row_bytes, l.head_dim);
+  s.k_granule = granule_of(l.k_dtype, row_bits(a.p, l.k_row_bytes), l.head_dim);
+  s.v_granule = granule_of(l.v_dtype, row_bits(a.p, l.v_row_bytes), l.head_dim);
+  if (a.p.by_head) return launch_by_head(s, ring.shared_bytes, config.pdl, stream);
   SHARPI_TRY(launch_parts(s, ring.shared_bytes, config.pdl, stream));
   return s.a.merge_later ? launch_attention_merge(s.a, config.pdl, stream) : Status::ok();
 }

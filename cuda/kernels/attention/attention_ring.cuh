@@ -116,11 +116,12 @@ __device__ __forceinline__ void copy_scales(uint64_t row, uint32_t e0, uint32_t 
   copy_scales_at<kSlice>(reinterpret_cast<const std::byte*>(row + behind), e0, aligned, to);
 }
 
-/// What the copies of a block's tiles need.
+/// What the copies of a block's tiles need. Map: KeyMap or HeadMap.
+template <class Map>
 struct RingSource {
   const KvLayer& l;
   const RowBlock& b;
-  const KeyMap& map;
+  const Map& map;
   const Stage& stage;
   const void* any;                // any address that may be read
   uint32_t k_granule, v_granule;  // bytes that every piece of a row is aligned to: 16, 4 or 2
@@ -128,8 +129,8 @@ struct RingSource {
 };
 
 /// A tile whose keys are all there, side by side in a block: the slice of the first one's rows.
-__device__ __forceinline__ bool find_whole(const RingSource& s, uint64_t key, const std::byte** k,
-                                           const std::byte** v) {
+__device__ __forceinline__ bool find_whole(const RingSource<KeyMap>& s, uint64_t key,
+                                           const std::byte** k, const std::byte** v) {
   const KvLayer& l = s.l;
   if (key < s.b.begin || key + kTile > s.b.end || s.k_granule != 16 || s.v_granule != 16) {
     return false;
@@ -143,6 +144,18 @@ __device__ __forceinline__ bool find_whole(const RingSource& s, uint64_t key, co
   const std::byte* block = s.map.group.base + uint64_t{slot / kKvBlockSlots} * l.block_stride;
   *k = block + (l.k_offset + in * l.k_row_bytes + value_bytes(l.k_dtype, s.e0));
   *v = block + (l.v_offset + in * l.v_row_bytes + value_bytes(l.v_dtype, s.e0));
+  return true;
+}
+/// The same of a head whose rows may be in blocks of one head: no window, and tiles do not reach
+/// from block to block.
+__device__ __forceinline__ bool find_whole(const RingSource<HeadMap>& s, uint64_t key,
+                                           const std::byte** k, const std::byte** v) {
+  const KvLayer& l = s.l;
+  if (key < s.b.begin || key + kTile > s.b.end || s.k_granule != 16 || s.v_granule != 16) {
+    return false;
+  }
+  *k = row_at(l, s.map, key, false) + value_bytes(l.k_dtype, s.e0);
+  *v = row_at(l, s.map, key, true) + value_bytes(l.v_dtype, s.e0);
   return true;
 }
 
@@ -168,23 +181,24 @@ __device__ __forceinline__ void copy_some_of(KvDtype type, uint64_t row, uint32_
 }
 
 /// Starts the copy of tile `tile` into a stage; one commit group, also when there is no such tile.
-template <KvDtype kKnown, int kSlice>
-__device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool exists,
+template <KvDtype kKnown, int kSlice, class Map>
+__device__ __forceinline__ void fetch(const RingSource<Map>& s, uint64_t tile, bool exists,
                                       uint8_t* stage) {
   if (exists) {
     const KvLayer& l = s.l;
-    const uint32_t lane = threadIdx.x % 32, n = l.n_heads * l.head_dim;
+    const uint32_t lane = threadIdx.x % 32, n = row_elements(l, s.map, l.head_dim);
     const bool value = lane >= kTile;
     constexpr bool kPlain = is_kv_codec(kKnown) && !has_scales(kKnown);
     const KvDtype type = value ? l.v_dtype : l.k_dtype;
     const bool scaled = !kPlain && has_scales(type);
-    const uint32_t row_bytes = value ? l.v_row_bytes : l.k_row_bytes;
+    const uint32_t row_bytes = bytes_of_row(l, s.map, value);
     uint8_t* scales =
         stage + (value ? s.stage.v_scale : s.stage.k_scale) + lane % kTile * kScaleBytes;
     const std::byte *k, *v;
     if (find_whole(s, tile * kTile, &k, &v)) {
-      copy_whole_of<kKnown, kSlice, false>(l.k_dtype, k, l.k_row_bytes, stage);
-      copy_whole_of<kKnown, kSlice, true>(l.v_dtype, v, l.v_row_bytes, stage + s.stage.v);
+      copy_whole_of<kKnown, kSlice, false>(l.k_dtype, k, bytes_of_row(l, s.map, false), stage);
+      copy_whole_of<kKnown, kSlice, true>(l.v_dtype, v, bytes_of_row(l, s.map, true),
+                                          stage + s.stage.v);
       if (scaled) {
         const std::byte* at = (value ? v : k) + lane % kTile * row_bytes;
         copy_scales_at<kSlice>(at + to_scales(type, n, s.e0), s.e0, row_bytes % 8 == 0, scales);
@@ -193,7 +207,7 @@ __device__ __forceinline__ void fetch(const RingSource& s, uint64_t tile, bool e
       const uint64_t key = tile * kTile + lane % kTile;
       uint64_t row = 0;
       if (key >= s.b.begin && key < s.b.end) {
-        row = reinterpret_cast<uintptr_t>(key_row(l, s.map, key, value)) + value_bytes(type, s.e0);
+        row = reinterpret_cast<uintptr_t>(row_at(l, s.map, key, value)) + value_bytes(type, s.e0);
       }
       copy_some_of<kKnown, kSlice, false>(l.k_dtype, row, s.k_granule, s.any, s.stage.k_pitch,
                                           stage);

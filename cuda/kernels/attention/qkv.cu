@@ -108,6 +108,34 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   for (uint32_t i = threadIdx.x; i < run.n_heads * dim; i += kThreads) to[i] = heads[i];
 }
 
+/// Rows in shared memory, to where they are stored.
+template <bool kByHead>
+__device__ __forceinline__ void store_part(const QkvParams& p, const BatchRow& br, bool value,
+                                           const float* heads) {
+  const KvLayer& l = p.kv;
+  const KvDtype type = value ? l.v_dtype : l.k_dtype;
+  const BatchSequence& s = p.batch.table.sequences[br.sequence];
+  const BatchGroup& g = p.batch.table.groups[br.sequence * p.batch.table.n_groups + l.group];
+  if constexpr (kByHead) {
+    const KvHeadRows* own = head_rows(g, 0);
+    for (uint32_t h = 0; own != nullptr && h < l.n_heads; ++h) {
+      const uint64_t slot = uint64_t{g.n_slots} - own[h].lag + br.index;
+      encode_row(type, heads + h * l.head_dim, l.head_dim,
+                 {head_row(l, own[h], slot, value), nullptr});
+    }
+    if (own != nullptr) return;
+  }
+  std::byte *to, *twin = nullptr;
+  if (l.window == 0) {
+    to = store_row(l, g, uint64_t{g.n_slots} + br.index, value);
+  } else {
+    to = chunk_row(l, s.chunk_block, br.index, value);
+    if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
+  }
+  encode_row(type, heads, l.n_heads * l.head_dim, {to, twin});
+}
+
+template <bool kByHead>
 __device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, bool value,
                          float* heads) {
   const KvLayer& l = p.kv;
@@ -126,20 +154,12 @@ __device__ void row_part(const QkvParams& p, const BatchRow& br, uint32_t row, b
     run.weight_step = l.head_dim;
   }
   run_heads(p, run, row, heads);
-  const BatchSequence& s = p.batch.table.sequences[br.sequence];
-  const BatchGroup& g = p.batch.table.groups[br.sequence * p.batch.table.n_groups + l.group];
-  std::byte *to, *twin = nullptr;
-  if (l.window == 0) {
-    to = store_row(l, g, uint64_t{g.n_slots} + br.index, value);
-  } else {
-    to = chunk_row(l, s.chunk_block, br.index, value);
-    if (p.to_ring) twin = store_row(l, g, br.position % g.ring_slots, value);
-  }
   __syncthreads();
   rotate_stored(value ? l.v_dtype : l.k_dtype, l.head_dim, n, heads);
-  encode_row(value ? l.v_dtype : l.k_dtype, heads, n, {to, twin});
+  store_part<kByHead>(p, br, value, heads);
 }
 
+template <bool kByHead>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ QkvParams p) {
   extern __shared__ float heads[];
   grid_dependents_launch();
@@ -150,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(const __grid_constant__ Q
   if (blockIdx.y < n_query_parts) {
     query_part(p, br, row, blockIdx.y, heads);
   } else {
-    row_part(p, br, row, blockIdx.y > n_query_parts, heads);
+    row_part<kByHead>(p, br, row, blockIdx.y > n_query_parts, heads);
   }
 }
 
@@ -191,6 +211,13 @@ __device__ __forceinline__ StoredTo stored_to(const QkvParams& p, const RowPlace
   return to;
 }
 
+/// The same of a head whose rows are in blocks of one head.
+__device__ __forceinline__ StoredTo stored_alone(const QkvParams& p, const RowPlace& at,
+                                                 const KvHeadRows& own, bool value) {
+  const uint64_t slot = uint64_t{at.group.n_slots} - own.lag + at.row.index;
+  return {head_row(p.kv, own, slot, value), nullptr};
+}
+
 /// 1 / rms of n floats, aligned to 16 bytes; all kHeadThreads threads.
 __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, float eps) {
   __shared__ float parts[kHeadWarps];
@@ -215,7 +242,7 @@ __device__ __forceinline__ float whole_inverse_rms(const float* x, uint32_t n, f
 /// Heads of a row, those of a block all queries, keys or values. What does not depend on the
 /// preceding launch is read before the wait; all that does is asked for at once after it. kMore:
 /// with biases, or pairs of neighbours.
-template <int kPer, bool kWhole, bool kMore>
+template <int kPer, bool kWhole, bool kMore, bool kByHead>
 __global__ void __launch_bounds__(kHeadThreads, kPer > 4                         ? 1
                                                 : kWhole || (kPer == 3 && kMore) ? 10
                                                                                  : 12)
@@ -263,7 +290,11 @@ __global__ void __launch_bounds__(kHeadThreads, kPer > 4                        
 #pragma unroll
     for (int i = 0; i < kPer; ++i) x[i] += bias[i];
   }
-  const StoredTo to = query ? StoredTo{} : stored_to(p, at, value);
+  const KvHeadRows* apart = nullptr;  // the head's rows, where they are in blocks of one head
+  if constexpr (kByHead) apart = query ? nullptr : head_rows(at.group, h);
+  const StoredTo to = query                         ? StoredTo{}
+                      : kByHead && apart != nullptr ? stored_alone(p, at, *apart, value)
+                                                    : stored_to(p, at, value);
   float r = 1.0f;
   if (kWhole && !value) {
     r = whole_inverse_rms(all, n_heads * kDim, p.eps);
@@ -303,7 +334,9 @@ __global__ void __launch_bounds__(kHeadThreads, kPer > 4                        
     return;
   }
   if (is_rotated(value ? l.v_dtype : l.k_dtype)) rotate_head_by<kFours>(x, device_rotation(kDim));
-  store_head(value ? l.v_dtype : l.k_dtype, h * kDim, l.n_heads * kDim, x, to);
+  const bool alone = kByHead && apart != nullptr;
+  store_head(value ? l.v_dtype : l.k_dtype, alone ? 0 : h * kDim, alone ? kDim : l.n_heads * kDim,
+             x, to);
 }
 
 /// Reads the call's table only, so it does not wait before its work; the tables it writes have no
@@ -410,16 +443,25 @@ Status launch_heads(const QkvParams& p, bool pdl, cudaStream_t stream) {
   const uint32_t n_stored = p.k != nullptr ? 2 * blocks_of_heads(p.kv.n_heads) : 0;
   const LaunchShape shape = {dim3(p.batch.n_rows, blocks_of_heads(p.n_heads) + n_stored),
                              dim3(kHeadThreads), 0, stream, pdl};
+  if (p.by_head) {
+    return launch_kernel("qkv", shape,
+                         p.norm == HeadNorm::kWholeVector
+                             ? qkv_heads_kernel<kPer, true, true, true>
+                             : qkv_heads_kernel<kPer, false, true, true>,
+                         p);
+  }
   const bool more = p.neighbours || p.temperature != 0.0f || p.q_bias != nullptr ||
                     p.k_bias != nullptr || p.v_bias != nullptr;
   if (p.norm == HeadNorm::kWholeVector) {
-    return launch_kernel(
-        "qkv", shape,
-        more ? qkv_heads_kernel<kPer, true, true> : qkv_heads_kernel<kPer, true, false>, p);
+    return launch_kernel("qkv", shape,
+                         more ? qkv_heads_kernel<kPer, true, true, false>
+                              : qkv_heads_kernel<kPer, true, false, false>,
+                         p);
   }
-  return launch_kernel(
-      "qkv", shape,
-      more ? qkv_heads_kernel<kPer, false, true> : qkv_heads_kernel<kPer, false, false>, p);
+  return launch_kernel("qkv", shape,
+                       more ? qkv_heads_kernel<kPer, false, true, false>
+                            : qkv_heads_kernel<kPer, false, false, false>,
+                       p);
 }
 
 }  // namespace
@@ -455,7 +497,7 @@ Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream) {
   const uint32_t parts = (p.n_heads + kWarps - 1) / kWarps + (p.k != nullptr ? 2 : 0);
   LaunchShape shape = {dim3(p.batch.n_rows, parts), dim3(kThreads), 0, stream, pdl};
   shape.shared_bytes = qkv_bytes(p.k != nullptr ? p.kv.n_heads : 0, p.kv.head_dim);
-  return launch_kernel("qkv", shape, qkv_kernel, p);
+  return launch_kernel("qkv", shape, p.by_head ? qkv_kernel<true> : qkv_kernel<false>, p);
 }
 
 Status launch_ring_flush(const RingFlushParams& p, bool pdl, cudaStream_t stream) {

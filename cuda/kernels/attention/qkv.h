@@ -71,6 +71,8 @@ struct QkvParams {
   /// Windowed layers: also store into the ring, so that no launch_ring_flush is needed. Only where
   /// no sequence has more than ring_slots - window + 1 rows and the pass is not transient.
   bool to_ring = false;
+  /// Rows of some sequences are in blocks of one KV head (device/batch.h).
+  bool by_head = false;
 };
 Status launch_qkv(const QkvParams& p, bool pdl, cudaStream_t stream);
 

@@ -21,6 +21,14 @@ using device::KvMoveJob;
 /// `jobs` in device memory; max_bytes = the largest `bytes` among them.
 Status launch_kv_move(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
                       cudaStream_t stream);
+/// The same of jobs with tables.
+Status launch_kv_head_move(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t max_bytes,
+                           cudaStream_t stream);
+
+/// Rows of all heads become blocks of one head, in place (device/head_moves.h); units of memory
+/// change places.
+Status launch_kv_take_apart(const device::ApartParams& p, cudaStream_t stream);
+Status launch_kv_move_units(const device::UnitMoveParams& p, cudaStream_t stream);
 
 /// Rows [first, first + n) of n_elements each between the store's layout and canonical bytes
 /// (34-byte q8_0 blocks; f32 and bf16 are copied): what KvStore::read_rows and write_rows move.

@@ -19,6 +19,15 @@ __device__ __forceinline__ std::byte* store_row(const KvLayer& l, const BatchGro
   return g.base + slot / kKvBlockSlots * l.block_stride + (value ? l.v_offset : l.k_offset) +
          slot % kKvBlockSlots * (value ? l.v_row_bytes : l.k_row_bytes);
 }
+/// Rows of a KV head that are in blocks of one head; nullptr: they are with those of the others.
+__device__ __forceinline__ const KvHeadRows* head_rows(const BatchGroup& g, uint32_t head) {
+  return g.ring_slots == kRowsByHead ? reinterpret_cast<const KvHeadRows*>(g.base) + head : nullptr;
+}
+__device__ __forceinline__ std::byte* head_row(const KvLayer& l, const KvHeadRows& rows,
+                                               uint64_t slot, bool value) {
+  return rows.base + rows.blocks[slot / kKvBlockSlots] + (value ? rows.v_offset : 0) +
+         slot % kKvBlockSlots * ((value ? l.v_row_bytes : l.k_row_bytes) / l.n_heads);
+}
 __device__ __forceinline__ std::byte* chunk_row(const KvLayer& l, uint32_t chunk_block, uint32_t i,
                                                 bool value) {
   const uint64_t block = uint64_t{kKvBlockSlots} * (l.k_row_bytes + l.v_row_bytes);

@@ -236,8 +236,8 @@ Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStrea
   a.sum = p.sum;
   a.max = p.max;
   a.add = p.add;
-  const TermSource source = {
-      p.queries, uint64_t{p.n_heads} * dim, a.group, p.n_queries, p.query_rows, p.first_query};
+  const uint64_t stride = p.query_stride != 0 ? p.query_stride : uint64_t{p.n_heads} * dim;
+  const TermSource source = {p.queries, stride, a.group, p.n_queries, p.query_rows, p.first_query};
   std::byte* image = p.workspace + parts + factor_bytes(terms, p.kv.n_heads);
   const bool warpgroups = score_on_warpgroups(device, dim);
   SHARPI_TRY(make_image(&a, source, p.kv.k_dtype, image_kind(warpgroups), image, stream));
@@ -270,7 +270,7 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   ScoreArgs a = {};
   a.kv = p.kv;
   a.n_slots = p.n_slots;
-  a.group = p.n_heads / p.kv.n_heads;
+  a.group = p.n_heads / (p.n_kv == 0 ? p.kv.n_heads : p.n_kv);
   a.norms = p.norms;
   auto* slab = reinterpret_cast<float*>(p.workspace);
   std::byte* image = p.workspace + aligned(uint64_t{kSlabRows} * p.o.n_in * sizeof(float));
@@ -283,7 +283,8 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
     d.y_f32 = slab;
     SHARPI_TRY(launch_dequantize(d, stream));
     a.n_terms = a.group * d.n_out;
-    const TermSource source = {slab, p.o.n_in, a.group, d.n_out, d.n_out, 0};
+    const float* first_of_view = slab + uint64_t{p.first_kv} * a.group * dim;
+    const TermSource source = {first_of_view, p.o.n_in, a.group, d.n_out, d.n_out, 0};
     SHARPI_TRY(make_image(&a, source, p.kv.v_dtype, image_kind(warpgroups), image, stream));
     a.add = first != 0;
     a.factor = first + d.n_out == p.o.n_out ? 1.0f / static_cast<float>(a.group) : 1.0f;

@@ -50,6 +50,16 @@ struct ScoreArgs {
   }
 };
 
+/// The row of a slot among a.kv's K or V rows; one past the last is nowhere in a table.
+__device__ __forceinline__ const std::byte* score_row(const ScoreArgs& a, const std::byte* base,
+                                                      uint32_t row_bytes, uint32_t slot) {
+  const uint64_t block = slot / kKvBlockSlots;
+  const uint64_t at = a.kv.table == nullptr ? block * a.kv.block_stride
+                      : slot < a.n_slots    ? a.kv.table[block]
+                                            : 0;
+  return base + at + uint64_t{slot % kKvBlockSlots} * row_bytes;
+}
+
 /// Rows: [kv heads][padded_terms][hi, lo][width]. Blocks: [kv heads][kScoreTerms at a time][blocks
 /// of columns][hi, lo][kScoreTerms rows of 128 bytes, 16-byte pieces xored with row % 8].
 enum class ImageKind : uint8_t { kRows, kBlocks };

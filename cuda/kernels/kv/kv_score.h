@@ -28,9 +28,10 @@ Status launch_score(const DeviceProfile& device, const ScoreParams& p, cudaStrea
 struct ValueNormParams {
   KvView kv;
   uint32_t n_slots = 0, n_heads = 0;
-  DeviceMatrix o;                  // n_embd x (n_heads * head_dim), any type, any layout
-  float* norms = nullptr;          // [kv heads][n_slots]
-  std::byte* workspace = nullptr;  // value_norm_workspace_bytes(), aligned to 256
+  uint32_t first_kv = 0, n_kv = 0;  // device::NormParams
+  DeviceMatrix o;                   // n_embd x (n_heads * head_dim), any type, any layout
+  float* norms = nullptr;           // [kv heads][n_slots]
+  std::byte* workspace = nullptr;   // value_norm_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
 };
 uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim);

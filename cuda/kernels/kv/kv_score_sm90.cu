@@ -76,8 +76,7 @@ struct Source {
         row_bytes(value ? a.kv.v_row_bytes : a.kv.k_row_bytes),
         type(value ? a.kv.v_dtype : a.kv.k_dtype) {}
   __device__ __forceinline__ const std::byte* row(const ScoreArgs& a, uint32_t slot) const {
-    return base + slot / kKvBlockSlots * a.kv.block_stride +
-           uint64_t{slot % kKvBlockSlots} * row_bytes;
+    return score_row(a, base, row_bytes, slot);
   }
 };
 

@@ -65,8 +65,7 @@ __device__ __forceinline__ void load_rows(const ScoreArgs& a, uint32_t kv, uint3
   for (uint32_t i = threadIdx.x; i < T::kSlots * pieces; i += kThreads) {
     const uint32_t r = i / pieces, d = i % pieces * 8, slot = t0 + r;
     const uint32_t at = r * score_pitch(dim) + d * 2;
-    const std::byte* row = base + slot / kKvBlockSlots * a.kv.block_stride +
-                           uint64_t{slot % kKvBlockSlots} * row_bytes;
+    const std::byte* row = score_row(a, base, row_bytes, slot);
     if (exact) {
       uint4 bits = {};
       if (slot < a.n_slots) bits = reinterpret_cast<const uint4*>(row)[(kv * dim + d) / 8];

@@ -6,6 +6,8 @@
 //   SHARPI_BENCH_DEPTH=4096          tokens of the prompt
 //   SHARPI_BENCH_BUDGET=1024         rows that stay
 //   SHARPI_BENCH_POLICY=0            a SHARPI_POLICY_* number; 0 = the default policy
+//   SHARPI_BENCH_LAYERS=0            a SHARPI_LAYER_BUDGET_* number; 3 = rows by head
+//   SHARPI_BENCH_HEADROOM=1024       slots that stay beside the rows
 //   SHARPI_BENCH_KV=1                a SHARPI_KV_* number; 1 = f32
 //   SHARPI_BENCH_TOKENS=8            decoded tokens of a round
 //   SHARPI_BENCH_GPU=0               1 = the whole model on the first GPU
@@ -66,6 +68,8 @@ class Reader {
     sharpi_compact_params_init(&p, sizeof p);
     p.policy = env_count("SHARPI_BENCH_POLICY", SHARPI_POLICY_AUTO);
     p.budget = budget_;
+    p.layer_budget = env_count("SHARPI_BENCH_LAYERS", SHARPI_LAYER_BUDGET_EQUAL);
+    p.headroom = env_count("SHARPI_BENCH_HEADROOM", 1024);
     sharpi_compact_report r{};
     r.struct_size = sizeof r;
     must(sharpi_session_compact(s, &p, &r, &e), e, "compact");

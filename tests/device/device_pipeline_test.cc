@@ -383,6 +383,36 @@ TEST_P(Pipelines, BoundedSessionsCompactAsOnOneDevice) {
   }
 }
 
+/// Prompts behind a compaction that gave every head a count of rows of its own.
+TEST_P(Pipelines, PromptsFollowRowsByHead) {
+  const MadeModel file(GetParam());
+  const auto tokens = file.tokens(170);
+  const auto say = [&](const Loaded& l, uint32_t eager) {
+    Chat chat(l.model.get());
+    chat.prefill(slice(tokens, 0, 70));
+    sharpi_compact_params c;
+    sharpi_compact_params_init(&c, sizeof c);
+    c.budget = 30;
+    c.headroom = 150;
+    c.layer_budget = SHARPI_LAYER_BUDGET_SHARED;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    EXPECT_EQ(sharpi_session_compact(chat.get(), &c, nullptr, &e), SHARPI_OK) << e.text;
+    host_faults().eager = eager;
+    chat.prefill(slice(tokens, 70, 170), kChunk);
+    chat.decode(3);
+    host_faults().eager = 0;
+    return saved(chat);
+  };
+  const std::vector<char> want = say(one_device(file), 0);
+  for (const Ladder& ladder : over_devices()) {
+    sharpi_error why = SHARPI_ERROR_INIT;
+    const Loaded l = on_.try_load(file.path(), ladder, &why, &in_chunks);
+    if (!l.model && may_be_refused(why)) continue;
+    for (const uint32_t eager : {0u, 1u})
+      EXPECT_TRUE(say(l, eager) == want) << text_of(ladder) << eager;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, Pipelines, ::testing::ValuesIn(recipes()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
                            std::string name = p.param.arch + "_" + std::to_string(p.index);

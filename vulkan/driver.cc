@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "vulkan/cooperative_matrix.h"
 #include "vulkan/pipelines.h"
 
 namespace sharpi::vulkan {
@@ -36,6 +37,15 @@ void barrier(const DeviceFunctions& f, VkCommandBuffer commands, bool host) {
   const VkPipelineStageFlags after =
       host ? kWork | VkPipelineStageFlags{VK_PIPELINE_STAGE_HOST_BIT} : kWork;
   f.vkCmdPipelineBarrier(commands, kWork, after, 0, 1, &b, 0, nullptr, 0, nullptr);
+}
+
+void kernel_barrier(const DeviceFunctions& f, VkCommandBuffer commands) {
+  constexpr VkPipelineStageFlags kKernels = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+  VkMemoryBarrier b{};
+  b.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  b.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
+  b.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+  f.vkCmdPipelineBarrier(commands, kKernels, kKernels, 0, 1, &b, 0, nullptr, 0, nullptr);
 }
 
 Timeline::~Timeline() {
@@ -83,6 +93,23 @@ Status Driver::create(const InstanceFunctions& from, const std::string& cache_fo
   VkPhysicalDeviceVulkan12Features v12{};
   v12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
   v12.bufferDeviceAddress = v12.timelineSemaphore = v12.storageBuffer8BitAccess = VK_TRUE;
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dots{};
+  dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;
+  dots.shaderIntegerDotProduct = VK_TRUE;
+  std::vector<const char*> extensions;
+  if (physical_.budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  if (physical_.byte_dots) {
+    extensions.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    v12.pNext = &dots;
+  }
+  MatrixFeatures matrices;
+  matrices.cooperativeMatrix = VK_TRUE;
+  if (physical_.matrices) {
+    extensions.push_back(kMatrixExtension);
+    v12.shaderFloat16 = v12.vulkanMemoryModel = VK_TRUE;
+    matrices.pNext = v12.pNext;
+    v12.pNext = &matrices;
+  }
   VkPhysicalDeviceVulkan11Features v11{};
   v11.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES;
   v11.pNext = &v12;
@@ -91,14 +118,13 @@ Status Driver::create(const InstanceFunctions& from, const std::string& cache_fo
   features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
   features.pNext = &v11;
   features.features.shaderInt64 = VK_TRUE;
-  const char* const budget = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
   VkDeviceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
   info.pNext = &features;
   info.queueCreateInfoCount = 1;
   info.pQueueCreateInfos = &queue;
-  info.enabledExtensionCount = physical_.budget ? 1 : 0;
-  info.ppEnabledExtensionNames = &budget;
+  info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
+  info.ppEnabledExtensionNames = extensions.data();
   const VkResult made = from.vkCreateDevice(physical_.handle, &info, nullptr, &device_);
   if (made != VK_SUCCESS) {
     return Status::native_error(Code::kDevice, made, "vkCreateDevice of %s failed: %s",

@@ -138,5 +138,7 @@ class Driver {
 /// Everything that was given to the queue has ended, and its writes are seen, before what follows
 /// begins; `host`: the host sees them too.
 void barrier(const DeviceFunctions& f, VkCommandBuffer commands, bool host = false);
+/// Between kernels that no copy is between.
+void kernel_barrier(const DeviceFunctions& f, VkCommandBuffer commands);
 
 }  // namespace sharpi::vulkan

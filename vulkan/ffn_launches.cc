@@ -50,7 +50,10 @@ Status PassLaunches::experts(bool slots) const {
   if (f.fused_gate_up) up.data += uint64_t{f.d_ff} * f.gate.row_bytes();
   float* x = buf(Buf::kKernel);
   float* h = x + uint64_t{n()} * e;
-  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), x, e, n(), e));
+  const auto dotted = [&](const TensorRef& w) { return form_of(w, 1) == RowForm::kBytes; };
+  const bool dots = dotted(f.gate) && dotted(up_ref) && dotted(f.down);
+  const std::byte* bytes = dots ? bytes_of(n(), e) : nullptr;
+  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), x, e, n(), e, nullptr, bytes));
   const Args in = Args()
                       .at(gate.data)
                       .at(up.data)
@@ -58,7 +61,7 @@ Status PassLaunches::experts(bool slots) const {
                       .at(up.stride)
                       .at(ws_.get<int32_t>(Buf::kMoeIds))
                       .at(table)
-                      .at(x)
+                      .at(dots ? static_cast<const void*>(bytes) : x)
                       .at(h)
                       .at(m_.floats(f.gate_bias))
                       .at(m_.floats(f.up_bias))
@@ -69,17 +72,18 @@ Status PassLaunches::experts(bool slots) const {
                       .u(up_ref.row_bytes())
                       .u(pairs);
   SHARPI_TRY(
-      run(Shader::expert_up,
+      run(dots ? Shader::expert_up_dots : Shader::expert_up,
           {static_cast<uint32_t>(f.gate.tensor->type), static_cast<uint32_t>(up_ref.tensor->type),
            static_cast<uint32_t>(device::gated(f))},
           in, f.d_ff, pairs));
+  if (dots) SHARPI_TRY(quantise(h, pairs, f.d_ff));
   const Args out = Args()
                        .at(down.data)
                        .at(down.stride)
                        .at(ws_.get<int32_t>(Buf::kMoeIds))
                        .at(table)
                        .at(buf(Buf::kMoeWeight))
-                       .at(h)
+                       .at(dots ? static_cast<const void*>(bytes_of(pairs, f.d_ff)) : h)
                        .at(buf(l_.to))
                        .at(m_.floats(f.down_bias))
                        .u(f.d_ff)
@@ -88,7 +92,8 @@ Status PassLaunches::experts(bool slots) const {
                        .u(f.down.row_bytes())
                        .u(n())
                        .u(l_.add ? 1 : 0);
-  return run(Shader::expert_down, {static_cast<uint32_t>(f.down.tensor->type)}, out, e, n());
+  return run(dots ? Shader::expert_down_dots : Shader::expert_down,
+             {static_cast<uint32_t>(f.down.tensor->type)}, out, e, n());
 }
 
 /// Of a recording: to pinned memory, where the host finds them when the part has ended.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <iterator>
 
+#include "base/checked.h"
 #include "base/limits.h"
 #include "kv/rotation.h"
 #include "vulkan/pass_launches.h"
@@ -54,7 +55,9 @@ Status PassLaunches::head_rows(uint32_t which, const float* from, float* to) con
                         .u(a.temperature_rows);
   const uint32_t neighbours = a.rope.pairs == RopePairs::kNeighbours ? 1 : 0;
   const uint32_t rotated = kv_rotation(which == 2 ? kv.v_dtype : kv.k_dtype, kv.head_dim);
-  return run(Shader::rows, {which, norm, neighbours, rotated}, args, uint64_t{n()} * heads);
+  Kernel k{Shader::rows, {which, norm, neighbours, rotated}, args, uint64_t{n()} * heads};
+  k.beside = which != 0;
+  return queue_.dispatch(k);
 }
 
 Status PassLaunches::store(const KvLayer& kv, bool value, const float* from) const {
@@ -73,10 +76,15 @@ Status PassLaunches::store(const KvLayer& kv, bool value, const float* from) con
                         .u(kv.v_row_bytes)
                         .u(kv.block_stride)
                         .u(value ? kv.v_offset : kv.k_offset);
-  return run(Shader::store,
-             {static_cast<uint32_t>(value ? kv.v_dtype : kv.k_dtype), value ? 1u : 0u,
-              kv.window != 0 ? 1u : 0u, p_.rows_to_ring() ? 1u : 0u},
-             args, n());
+  const uint64_t elements = uint64_t{kv.n_heads} * kv.head_dim;
+  Kernel k{Shader::store,
+           {static_cast<uint32_t>(value ? kv.v_dtype : kv.k_dtype), value ? 1u : 0u,
+            kv.window != 0 ? 1u : 0u, p_.rows_to_ring() ? 1u : 0u},
+           args,
+           n(),
+           static_cast<uint32_t>(groups_of(elements / 4))};
+  k.beside = value;
+  return queue_.dispatch(k);
 }
 
 Status PassLaunches::rows() const {
@@ -92,9 +100,113 @@ Status PassLaunches::rows() const {
   return store(kv, true, v);
 }
 
+/// Of a few rows: stored rows go to many workgroups, whose sums another kernel joins.
+Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
+  const AttentionSpec& a = layer().attention;
+  const Profile& f = profile();
+  const uint32_t heads = f.step_heads(kv.head_dim, a.n_heads / kv.n_heads);
+  const uint32_t shares = f.shares(a.n_heads / heads);
+  float* const parts = buf(Buf::kAttention);
+  const bool words =
+      (kv.k_row_bytes | kv.v_row_bytes | kv.k_offset | kv.v_offset | kv.block_stride) %
+          sizeof(uint32_t) ==
+      0;
+  Kernel k{Shader::attention_step,
+           {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window, heads,
+            kv.head_dim, shares, words ? 1u : 0u},
+           Args(),
+           uint64_t{n()} * a.n_heads / heads,
+           shares,
+           f.step_threads};
+  k.args.at(p_.batch.table.rows)
+      .at(p_.batch.table.sequences)
+      .at(p_.batch.table.groups)
+      .at(buf(Buf::kQuery))
+      .at(parts)
+      .at(pages())
+      .at(kv.chunk)
+      .u(n())
+      .u(p_.batch.table.n_groups)
+      .u(kv.group)
+      .u(a.n_heads)
+      .u(kv.n_heads)
+      .u(kv.k_row_bytes)
+      .u(kv.v_row_bytes)
+      .u(kv.block_stride)
+      .u(kv.k_offset)
+      .u(kv.v_offset)
+      .f(a.scale);
+  SHARPI_TRY(queue_.dispatch(k));
+  const Args args = Args()
+                        .at(p_.batch.table.rows)
+                        .at(parts)
+                        .at(buf(Buf::kMix))
+                        .at(buf(Buf::kQ))
+                        .at(m_.floats(a.sinks))
+                        .u(n())
+                        .u(a.n_heads)
+                        .u(a.q.n_out);
+  return run(Shader::attention_join,
+             {kv_rotation(kv.v_dtype, kv.head_dim), a.output_gate ? 1u : 0u, kv.head_dim, shares},
+             args, uint64_t{n()} * a.n_heads);
+}
+
+uint32_t PassLaunches::matrix_split(const KvLayer& kv) const {
+  const uint32_t dim = kv.head_dim;
+  if (m_.plan->model.exact || !in_tiles(n()) || !profile().matrix_attention) return 0;
+  // Rows in q4 are rotated over whole heads, of which a subgroup may have a part.
+  if (kv_rotation(kv.v_dtype, dim) != 0) return 0;
+  if (dim % 32 == 0 && dim <= 128) return 1;
+  if (dim % 32 == 0 && dim <= 256) return 2;
+  return dim % 64 == 0 && dim <= 512 ? 4 : 0;
+}
+
+/// Of many rows, in `fast`: queries and stored rows in 16 bits, sums in floats.
+Status PassLaunches::attend_by_matrices(const KvLayer& kv, uint32_t split) const {
+  const AttentionSpec& a = layer().attention;
+  const uint32_t width = a.n_heads * kv.head_dim, queries = 128 / split;
+  uint32_t heads = std::min(a.n_heads / kv.n_heads, queries);
+  while ((a.n_heads / kv.n_heads) % heads != 0 || queries % heads != 0) --heads;
+  SHARPI_TRY(halve(buf(Buf::kQuery), n(), width, false));
+  Kernel k{Shader::attention_matrix,
+           {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window,
+            a.output_gate ? 1u : 0u, kv.head_dim, split, heads},
+           Args(),
+           div_up(n(), queries / heads) * (a.n_heads / heads),
+           1,
+           profile().matrix_threads};
+  k.args.at(p_.batch.table.rows)
+      .at(p_.batch.table.sequences)
+      .at(p_.batch.table.groups)
+      .at(bytes_of(n(), width))
+      .at(buf(Buf::kMix))
+      .at(buf(Buf::kQ))
+      .at(pages())
+      .at(kv.chunk)
+      .at(m_.floats(a.sinks))
+      .u(n())
+      .u(p_.batch.table.n_groups)
+      .u(kv.group)
+      .u(a.n_heads)
+      .u(kv.n_heads)
+      .u(kv.k_row_bytes)
+      .u(kv.v_row_bytes)
+      .u(kv.block_stride)
+      .u(kv.k_offset)
+      .u(kv.v_offset)
+      .u(a.q.n_out)
+      .f(a.scale);
+  return queue_.dispatch(k);
+}
+
 Status PassLaunches::attend() const {
   const AttentionSpec& a = layer().attention;
   const KvLayer kv = this->kv();
+  // In shares sums have another order than a chunk's.
+  if (n() <= kShareRows && profile().least_shares != 0 && !m_.plan->model.deterministic &&
+      kv.head_dim % 4 == 0)
+    return attend_in_shares(kv);
+  if (const uint32_t split = matrix_split(kv); split != 0) return attend_by_matrices(kv, split);
   const Args args = Args()
                         .at(p_.batch.table.rows)
                         .at(p_.batch.table.sequences)
@@ -189,12 +301,14 @@ uint64_t DeltaRun::plane(DeltaNetSpec::Input input) const {
 Kernel DeltaRun::recurrence(uint64_t where, uint64_t parameters, bool replay, uint32_t from) const {
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
   const StateLayout::Layer& at = *m.state_layout.find(layer);
+  const Profile& f = device.driver().profile();
+  const uint32_t parts = f.delta_parts * d.head_dim <= f.most_threads ? f.delta_parts : 1;
   Kernel k{Shader::delta,
-           {replay ? 1u : 0u, d.head_dim, d.conv_kernel},
+           {replay ? 1u : 0u, d.head_dim, d.conv_kernel, parts},
            Args(),
            uint64_t{n_sequences} * d.n_v_heads,
            1,
-           std::min(d.head_dim, device.driver().profile().most_threads)};
+           std::min(parts * d.head_dim, f.most_threads)};
   k.args.at(where)
       .at(qkv)
       .at(z)

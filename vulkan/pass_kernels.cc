@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "vulkan/pass_launches.h"
 
 namespace sharpi::vulkan {
@@ -28,13 +29,21 @@ class VulkanPassKernels final : public device::PassKernels {
 
   /// Normalised inputs of a product; keys and values before they are stored; inputs and hidden rows
   /// of routed experts.
-  PassScratch scratch(const ModelSpec& spec, const ModelShape&, const WorkspaceWidths& w,
+  PassScratch scratch(const ModelSpec& spec, const ModelShape& model, const WorkspaceWidths& w,
                       uint32_t rows, uint32_t head_rows) const override {
     PassScratch s;
+    const Profile f = make_profile(device_.physical());
     const uint64_t all = std::max(rows, head_rows);
     const uint64_t in = std::max<uint64_t>(w.widest_in, spec.n_embd);
     const uint64_t experts = w.n_experts == 0 ? 0 : spec.n_embd + uint64_t{w.n_used} * w.d_expert;
     s.kernel = all * std::max({in, 2 * w.kv, experts}) * sizeof(float);
+    const uint64_t widest = std::max<uint64_t>(in, uint64_t{w.n_used} * w.d_expert);
+    if ((f.byte_dots || f.matrix_threads != 0) && !model.exact)
+      s.kernel += round_up(row_bytes_of(all, widest), 256) + 256;
+    if (!model.deterministic) {
+      s.attention = uint64_t{std::min(rows, kShareRows)} * w.attn_heads * f.shares(1) *
+                    (w.attn_dim + 4) * sizeof(float);
+    }
     return s;
   }
   uint32_t max_sorted_experts() const override { return 1024; }
@@ -59,10 +68,21 @@ class VulkanPassKernels final : public device::PassKernels {
     r.n_sequences = 1;
     return r.run(static_cast<const Queue&>(*model.stream), true);
   }
-  std::string paths(const LoadedModel&) const override {
-    const PhysicalDevice& p = device_.physical();
-    return "vulkan " + std::to_string(VK_API_VERSION_MAJOR(p.version)) + "." +
-           std::to_string(VK_API_VERSION_MINOR(p.version)) + ": generic kernels, f32 sums";
+  std::string paths(const LoadedModel& model) const override {
+    const PhysicalDevice& d = device_.physical();
+    const Profile p = make_profile(d);
+    const ModelShape& shape = model.plan->model;
+    const bool fast = !shape.exact, dots = fast && p.byte_dots,
+               matrices = fast && p.matrix_threads != 0 && !shape.deterministic;
+    return "vulkan " + std::to_string(VK_API_VERSION_MAJOR(d.version)) + "." +
+           std::to_string(VK_API_VERSION_MINOR(d.version)) +
+           ": quantised weights, few rows: " + (dots ? "int8-dot" : "f32") + "; many rows: " +
+           (matrices              ? "f16 cooperative matrices"
+            : shape.deterministic ? "as few"
+                                  : "f32 tiles") +
+           "; attention, many rows: " +
+           (matrices && p.matrix_attention ? "f16 cooperative matrices" : "f32") +
+           (p.least_shares != 0 && !shape.deterministic ? ", few rows: split" : "") + "; f32 sums";
   }
 
  private:

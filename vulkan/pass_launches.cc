@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "vulkan/pass_launches.h"
 
+#include <algorithm>
+
+#include "base/checked.h"
+
 namespace sharpi::vulkan {
 
 using device::Epilogue;
@@ -10,6 +14,8 @@ namespace {
 /// Rows, and outputs, of a tile (shaders/product_tile.comp), and rows from which tiles are taken: a
 /// tile that is filled to a quarter costs what its rows cost one by one.
 constexpr uint32_t kTile = 64, kTiledRows = 17;
+/// Rows, and outputs, of a tile of shaders/newer/product_matrix.comp, and elements at a time.
+constexpr uint32_t kMatrixSide = 128, kMatrixDeep = 64;
 
 }  // namespace
 
@@ -104,10 +110,20 @@ Status PassLaunches::pairs() const {
 }
 
 Status PassLaunches::norm(const float* x, const float* weight, float* y, uint32_t width,
-                          uint32_t rows, uint32_t y_stride, const uint32_t* picks) const {
-  const Args args =
-      Args().at(x).at(weight).at(y).at(picks).u(width).u(width).u(y_stride).f(s_.rms_eps).u(rows);
-  return run(Shader::norm, {}, args, rows);
+                          uint32_t rows, uint32_t y_stride, const uint32_t* picks,
+                          const std::byte* bytes) const {
+  const Args args = Args()
+                        .at(x)
+                        .at(weight)
+                        .at(y)
+                        .at(picks)
+                        .at(bytes)
+                        .u(width)
+                        .u(width)
+                        .u(y_stride)
+                        .f(s_.rms_eps)
+                        .u(rows);
+  return run_rows(Shader::norm, {bytes != nullptr ? 1u : 0u}, args, rows);
 }
 
 Status PassLaunches::links() const {
@@ -118,62 +134,135 @@ Status PassLaunches::links() const {
   return Status::ok();
 }
 
+RowForm PassLaunches::form_of(const TensorRef& w, uint32_t rows) const {
+  if (m_.plan->model.exact) return RowForm::kFloats;
+  switch (w.tensor->type) {
+    case GgmlType::kF32:
+    case GgmlType::kF16:
+    case GgmlType::kBF16:
+      return RowForm::kFloats;
+    default:
+      break;
+  }
+  if (!in_tiles(rows)) return profile().byte_dots ? RowForm::kBytes : RowForm::kFloats;
+  const bool matrices = profile().matrix_threads != 0 && w.n_in % kMatrixDeep == 0;
+  return matrices ? RowForm::kHalves : RowForm::kFloats;
+}
+
+/// In tiles and by matrices sums have another order than a single row's.
+bool PassLaunches::in_tiles(uint32_t rows) const {
+  return rows >= kTiledRows && !m_.plan->model.deterministic;
+}
+
+std::byte* PassLaunches::bytes_of(uint64_t rows, uint64_t width) const {
+  const uint64_t end = ws_.size(Buf::kKernel), taken = round_up(row_bytes_of(rows, width), 256);
+  return ws_.get<std::byte>(Buf::kKernel) + (end / 256 * 256 - taken);
+}
+
+Status PassLaunches::quantise(const float* x, uint64_t rows, uint32_t width) const {
+  const Args args = Args().at(x).at(bytes_of(rows, width)).u(width).u(rows);
+  return run(Shader::quantise, {}, args, groups_of(rows * width / 4));
+}
+
+Status PassLaunches::halve(const float* x, uint64_t rows, uint32_t width, bool product) const {
+  const Args args = Args().at(x).at(bytes_of(rows, width)).u(width).u(rows);
+  return run_rows(Shader::halves, {product ? 1u : 0u}, args, rows);
+}
+
 Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
-  if (sum.adds) SHARPI_TRY(residual(sum));
   const uint32_t rows = p.of_head ? p_.n_head_rows : n();
-  if (rows == 0) return Status::ok();
   const auto width = static_cast<uint32_t>(p.tasks[0].w->n_in);
+  const uint32_t n_matrices = device::is_gated(p.epilogue) ? 2 : p.n_tasks;
+  bool to_bytes = false, to_halves = false;
+  for (uint32_t t = 0; t < n_matrices; ++t) {
+    const RowForm form = form_of(*p.tasks[t].w, rows);
+    to_bytes = to_bytes || form == RowForm::kBytes;
+    to_halves = to_halves || form == RowForm::kHalves;
+  }
+  const std::byte* bytes = to_bytes && rows != 0 ? bytes_of(rows, width) : nullptr;
   const float* x = buf(sum.adds ? sum.to : p.x);
   const float* weight = floats(p.norm);
-  if (weight != nullptr) {
-    SHARPI_TRY(norm(x, weight, buf(Buf::kKernel), width, rows, width));
-    x = buf(Buf::kKernel);
+  float* normed = buf(Buf::kKernel);
+  const bool at_once = sum.adds && weight != nullptr && rows == n();
+  if (sum.adds && !at_once) SHARPI_TRY(residual(sum));
+  if (rows == 0) return Status::ok();
+  if (at_once) {
+    SHARPI_TRY(residual(sum, weight, normed, bytes));
+  } else if (weight != nullptr) {
+    SHARPI_TRY(norm(x, weight, normed, width, rows, width, nullptr, bytes));
+  } else if (to_bytes) {
+    SHARPI_TRY(quantise(x, rows, width));
   }
-  const bool gates = device::is_gated(p.epilogue);
-  // In tiles sums have another order than a single row's.
-  const bool in_tiles = rows >= kTiledRows && !m_.plan->model.deterministic;
-  const uint32_t few = rows == 1 ? 1 : profile().product_rows;
-  for (uint32_t t = 0; t < (gates ? 1 : p.n_tasks); ++t) {
-    const TensorRef &w = *p.tasks[t].w, &up = *p.tasks[gates ? 1 : t].w;
-    const Args args = Args()
-                          .at(m_.weight(w))
-                          .at(m_.weight(up))
-                          .at(x)
-                          .at(buf(p.tasks[t].y))
-                          .at(p.shared_scale ? buf(Buf::kSharedGate) : nullptr)
-                          .at(floats(p.tasks[t].bias))
-                          .u(width)
-                          .u(w.n_out)
-                          .u(rows)
-                          .u(w.row_bytes())
-                          .u(up.row_bytes());
-    std::vector<uint32_t> constants = {static_cast<uint32_t>(w.tensor->type),
-                                       static_cast<uint32_t>(up.tensor->type),
-                                       static_cast<uint32_t>(p.epilogue)};
-    if (in_tiles) {
-      const uint32_t outputs = gates ? kTile / 2 : kTile;
-      SHARPI_TRY(
-          queue_.dispatch({Shader::product_tile, constants, args, (w.n_out + outputs - 1) / outputs,
-                           (rows + kTile - 1) / kTile, kTile}));
-      continue;
-    }
-    constants.push_back(few);
-    SHARPI_TRY(run(Shader::product, constants, args, w.n_out, (rows + few - 1) / few));
-  }
+  if (weight != nullptr) x = normed;
+  if (to_halves) SHARPI_TRY(halve(x, rows, width, true));
+  for (uint32_t t = 0; t < (device::is_gated(p.epilogue) ? 1 : p.n_tasks); ++t)
+    SHARPI_TRY(task(p, t, rows, x));
   return Status::ok();
 }
 
-Status PassLaunches::residual(const RowSum& sum) const {
+/// One matrix of a product, or the two of a gate; tasks go beside each other.
+Status PassLaunches::task(const RowProduct& p, uint32_t t, uint32_t rows, const float* x) const {
+  const bool gates = device::is_gated(p.epilogue);
+  const TensorRef &w = *p.tasks[t].w, &up = *p.tasks[gates ? 1 : t].w;
+  RowForm form = form_of(w, rows);
+  if (form_of(up, rows) != form) form = RowForm::kFloats;
+  if (form == RowForm::kHalves && up.tensor->type != w.tensor->type) form = RowForm::kFloats;
+  const void* in = form == RowForm::kFloats ? static_cast<const void*>(x) : bytes_of(rows, w.n_in);
+  Kernel k{Shader::product,
+           {static_cast<uint32_t>(w.tensor->type), static_cast<uint32_t>(up.tensor->type),
+            static_cast<uint32_t>(p.epilogue)},
+           Args(),
+           w.n_out};
+  k.args.at(m_.weight(w))
+      .at(m_.weight(up))
+      .at(in)
+      .at(buf(p.tasks[t].y))
+      .at(p.shared_scale ? buf(Buf::kSharedGate) : nullptr)
+      .at(floats(p.tasks[t].bias))
+      .u(w.n_in)
+      .u(w.n_out)
+      .u(rows)
+      .u(w.row_bytes())
+      .u(up.row_bytes());
+  k.beside = t != 0;
+  if (in_tiles(rows)) {
+    const bool matrices = form == RowForm::kHalves;
+    const uint32_t side = matrices ? kMatrixSide : kTile;
+    k.shader = matrices ? Shader::product_matrix : Shader::product_tile;
+    k.items = div_up(w.n_out, gates ? side / 2 : side);
+    k.layers = static_cast<uint32_t>(div_up(rows, side));
+    k.threads = matrices ? profile().matrix_threads : kTile;
+    return queue_.dispatch(k);
+  }
+  const uint32_t few = rows == 1 ? 1 : profile().product_rows;
+  k.constants.push_back(few);
+  k.layers = static_cast<uint32_t>(div_up(rows, few));
+  if (form == RowForm::kBytes) {
+    const uint32_t units = few == 1 ? profile().dot_outputs(w.n_out) : 1;
+    const uint32_t outputs = gates ? std::max(units / 2, 1u) : units;
+    k.shader = Shader::product_dots;
+    k.constants.push_back(outputs);
+    k.items = div_up(w.n_out, outputs);
+  }
+  return queue_.dispatch(k);
+}
+
+Status PassLaunches::residual(const RowSum& sum, const float* next_weight, float* next,
+                              const std::byte* bytes) const {
   const Args args = Args()
                         .at(sum.x == device::kNoRows ? nullptr : buf(sum.x))
                         .at(sum.adds ? buf(Buf::kY) : nullptr)
                         .at(sum.adds ? floats(sum.norm) : nullptr)
                         .at(buf(sum.to))
+                        .at(next_weight)
+                        .at(next)
+                        .at(bytes)
                         .u(s_.n_embd)
                         .f(s_.rms_eps)
                         .f(sum.scale)
                         .u(n());
-  return run(Shader::residual, {}, args, n());
+  return run_rows(Shader::residual, {next != nullptr ? 1u : 0u, bytes != nullptr ? 1u : 0u}, args,
+                  n());
 }
 
 Status PassLaunches::ropes() const {

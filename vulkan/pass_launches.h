@@ -30,6 +30,15 @@ struct ExpertMatrix {
   uint64_t stride = 0;
 };
 
+/// What products take rows as: floats; 8 bits with scales (shaders/quantise.glsl), a few rows of
+/// quantised weights in `fast`; or 16 bits (shaders/halves.comp), many rows.
+enum class RowForm : uint8_t { kFloats, kBytes, kHalves };
+
+/// Bytes of rows in 16 bits, which is more than in 8.
+constexpr uint64_t row_bytes_of(uint64_t rows, uint64_t width) {
+  return rows * (2 * width + 4);
+}
+
 class PassLaunches {
  public:
   PassLaunches(const Device& device, const Pass& p, const LaunchList& list, const Launch& l)
@@ -58,14 +67,31 @@ class PassLaunches {
   uint64_t groups_of(uint64_t n) const { return (n + profile().threads - 1) / profile().threads; }
   const Profile& profile() const { return device_.driver().profile(); }
 
+  /// How products of `rows` rows with this matrix take them, and where `rows` rows of `width`
+  /// elements lie in fewer bits than floats: behind what else is in kKernel.
+  bool in_tiles(uint32_t rows) const;
+  RowForm form_of(const TensorRef& w, uint32_t rows) const;
+  std::byte* bytes_of(uint64_t rows, uint64_t width) const;
+  Status halve(const float* x, uint64_t rows, uint32_t width, bool product) const;
+  Status quantise(const float* x, uint64_t rows, uint32_t width) const;
+  Status run_rows(Shader shader, std::vector<uint32_t> constants, const Args& args,
+                  uint64_t rows) const {
+    return queue_.dispatch({shader, std::move(constants), args, rows, 1, profile().row_threads});
+  }
+
   Status ends() const;
   Status embed(Buf to) const;
   Status pairs() const;
+  /// `bytes`: in 8 bits too, unless null.
   Status norm(const float* x, const float* weight, float* y, uint32_t width, uint32_t rows,
-              uint32_t y_stride, const uint32_t* picks = nullptr) const;
+              uint32_t y_stride, const uint32_t* picks = nullptr,
+              const std::byte* bytes = nullptr) const;
   Status links() const;
   Status product(const RowProduct& p, const RowSum& sum) const;
-  Status residual(const RowSum& sum) const;
+  Status task(const RowProduct& p, uint32_t t, uint32_t rows, const float* x) const;
+  /// And, unless `next` is null, the norm behind it, as norm() does it.
+  Status residual(const RowSum& sum, const float* next_weight = nullptr, float* next = nullptr,
+                  const std::byte* bytes = nullptr) const;
   Status ropes() const;
   Status per_layer_table() const;
   Status per_layer_combine() const;
@@ -77,6 +103,10 @@ class PassLaunches {
   Status head_rows(uint32_t which, const float* from, float* to) const;
   Status store(const KvLayer& kv, bool value, const float* from) const;
   Status attend() const;
+  Status attend_in_shares(const KvLayer& kv) const;
+  /// Subgroups that have sixteen queries of attention by matrices together; 0: the layer's is not.
+  uint32_t matrix_split(const KvLayer& kv) const;
+  Status attend_by_matrices(const KvLayer& kv, uint32_t split) const;
   Status keep_ring() const;
   Status delta() const;
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <optional>
 
+#include "vulkan/cooperative_matrix.h"
+
 namespace sharpi::vulkan {
 namespace {
 
@@ -70,6 +72,48 @@ std::string missing_features(const InstanceFunctions& f, VkPhysicalDevice device
     if (n.has == VK_FALSE) missing += std::string(missing.empty() ? "" : ", ") + n.name;
   }
   return missing;
+}
+
+bool multiplies_halves(const InstanceFunctions& f, VkPhysicalDevice device) {
+  const auto get = reinterpret_cast<GetMatrixProperties>(
+      f.vkGetInstanceProcAddr(f.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+  uint32_t n = 0;
+  if (get == nullptr || get(device, &n, nullptr) != VK_SUCCESS) return false;
+  std::vector<MatrixProperties> all(n);
+  const VkResult got = get(device, &n, all.data());
+  return (got == VK_SUCCESS || got == VK_INCOMPLETE) &&
+         std::any_of(all.begin(), all.end(), [](const MatrixProperties& p) {
+           return p.m == 16 && p.n == 16 && p.k == 16 && p.a == kHalf && p.b == kHalf &&
+                  p.c == kFloat && p.result == kFloat && p.scope == kSubgroupScope;
+         });
+}
+
+bool has_matrices(const InstanceFunctions& f, VkPhysicalDevice device) {
+  if (!has_extension(f, device, kMatrixExtension)) return false;
+  MatrixFeatures matrices;
+  VkPhysicalDeviceVulkan12Features v12{};
+  v12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
+  v12.pNext = &matrices;
+  VkPhysicalDeviceFeatures2 all{};
+  all.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  all.pNext = &v12;
+  f.vkGetPhysicalDeviceFeatures2(device, &all);
+  return matrices.cooperativeMatrix != VK_FALSE && v12.shaderFloat16 != VK_FALSE &&
+         v12.vulkanMemoryModel != VK_FALSE && multiplies_halves(f, device);
+}
+
+/// What makes kernels faster and may be missing.
+void find_extras(const InstanceFunctions& f, PhysicalDevice* d) {
+  d->budget = has_extension(f, d->handle, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  d->matrices = has_matrices(f, d->handle);
+  if (!has_extension(f, d->handle, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) return;
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dots{};
+  dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;
+  VkPhysicalDeviceFeatures2 all{};
+  all.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  all.pNext = &dots;
+  f.vkGetPhysicalDeviceFeatures2(d->handle, &all);
+  d->byte_dots = dots.shaderIntegerDotProduct != VK_FALSE;
 }
 
 std::optional<uint32_t> compute_family(const InstanceFunctions& f, VkPhysicalDevice device) {
@@ -146,8 +190,10 @@ bool read_properties(const InstanceFunctions& f, PhysicalDevice* d, std::string*
   d->max_push_bytes = p.limits.maxPushConstantsSize;
   d->max_invocations = p.limits.maxComputeWorkGroupInvocations;
   d->max_allocation = most.maxMemoryAllocationSize;
+  constexpr VkSubgroupFeatureFlags kNeeded =
+      VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   if ((subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0 ||
-      (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT) == 0) {
+      (subgroup.supportedOperations & kNeeded) != kNeeded) {
     *why = "it has no arithmetic over subgroups";
   } else if (d->max_push_bytes < kLeastPush || d->shared_bytes < kLeastShared ||
              d->max_invocations < kLeastInvocations) {
@@ -198,7 +244,7 @@ std::vector<PhysicalDevice> find_physical_devices(const InstanceFunctions& f, st
     } else {
       d.queue_family = *family;
     }
-    d.budget = has_extension(f, d.handle, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    find_extras(f, &d);
     if (read_properties(f, &d, &lacks) && family && find_memory(&d, &lacks) &&
         is_another(out, d, &lacks)) {
       out.push_back(d);

@@ -22,7 +22,9 @@ struct PhysicalDevice {
   uint32_t vendor = 0, model = 0, driver_version = 0;
   uint8_t driver_cache[VK_UUID_SIZE] = {};  // which caches of pipelines the driver takes
   uint32_t queue_family = 0;
-  bool budget = false;  // VK_EXT_memory_budget
+  bool budget = false;     // VK_EXT_memory_budget
+  bool byte_dots = false;  // VK_KHR_shader_integer_dot_product
+  bool matrices = false;   // VK_KHR_cooperative_matrix of 16 x 16, halves to floats, in a subgroup
   uint32_t subgroup_size = 0;
   uint32_t shared_bytes = 0, max_push_bytes = 0, max_invocations = 0;
   uint64_t max_allocation = 0;

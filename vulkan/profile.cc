@@ -9,6 +9,19 @@ namespace {
 /// Elements of a head at most (support.cc), and threads of a workgroup where nothing else bounds
 /// them; stored rows that a tile of attention has at most (shaders/attention.comp).
 constexpr uint32_t kMostDim = 512, kMostThreads = 64, kMostKeys = 128;
+/// Threads of a workgroup that has a row; threads, and heads, of one that has a share of stored
+/// rows (shaders/attention_step.comp); threads that have a run of 32 elements
+/// (shaders/quantise.glsl).
+constexpr uint32_t kRowThreads = 512, kStepThreads = 128, kStepHeads = 8, kRunThreads = 8;
+/// Outputs that fill a device with a workgroup each, workgroups that fill it with attention of long
+/// contexts, and times the least shares at most.
+constexpr uint64_t kEnoughOutputs = 2048, kEnoughShares = 512, kMostShares = 4;
+/// Threads that share a channel of a delta net.
+constexpr uint32_t kDeltaParts = 4;
+/// Subgroups, and bytes of shared memory, of shaders/newer.
+constexpr uint32_t kMatrixGroups = 8, kMatrixBytes = 47 << 10;
+/// The subgroups of shaders/newer/attention_matrix.comp.
+constexpr uint32_t kMatrixAttentionGroup = 32;
 
 }  // namespace
 
@@ -19,6 +32,27 @@ uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim) {
          places;
 }
 
+uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads) {
+  const uint32_t keys = threads / 4, names = keys * (2 * sizeof(uint64_t) + sizeof(uint32_t));
+  return static_cast<uint32_t>((heads * (dim + keys) + kMostThreads + 2) * sizeof(float)) + names;
+}
+
+uint32_t Profile::dot_outputs(uint64_t n_out) const {
+  return n_out >= 4 * kEnoughOutputs ? 4 : n_out >= 2 * kEnoughOutputs ? 2 : 1;
+}
+
+uint32_t Profile::shares(uint64_t workgroups) const {
+  const uint64_t wanted = kEnoughShares / std::max<uint64_t>(workgroups, 1);
+  return least_shares * static_cast<uint32_t>(std::clamp<uint64_t>(
+                            wanted / std::max(least_shares, 1u), 1, kMostShares));
+}
+
+uint32_t Profile::step_heads(uint32_t dim, uint32_t group) const {
+  uint32_t n = std::clamp(step_floats / dim, 1u, std::min(kStepHeads, group));
+  while (group % n != 0) --n;
+  return n;
+}
+
 uint32_t Profile::attention_tile(uint32_t dim) const {
   return std::clamp(attention_floats / dim, 1u, attention_rows);
 }
@@ -26,17 +60,35 @@ uint32_t Profile::attention_tile(uint32_t dim) const {
 Profile make_profile(const PhysicalDevice& d) {
   Profile p;
   // A processor runs the threads of a subgroup at once, and subgroups one after the other.
-  const uint32_t wanted = d.kind == DeviceKind::kSoftware ? d.subgroup_size : kMostThreads;
+  const bool software = d.kind == DeviceKind::kSoftware;
+  const uint32_t wanted = software ? d.subgroup_size : kMostThreads;
   p.most_threads = d.max_invocations;
   p.threads = std::min({wanted, kMostThreads, p.most_threads});
   p.gathering_threads = std::min(2 * kMostThreads, p.most_threads);
   p.product_rows = p.attention_rows = 8;
+  p.row_threads = wanted == kMostThreads ? std::min(kRowThreads, p.most_threads) : p.threads;
+  // A software device has no such instruction, and takes long to compile what does without.
+  p.byte_dots = d.byte_dots && d.subgroup_size >= kRunThreads && !software;
+  if (wanted == kMostThreads) p.delta_parts = std::min(kDeltaParts, d.subgroup_size);
+  const uint32_t matrix_threads = kMatrixGroups * d.subgroup_size;
+  if (d.matrices && matrix_threads <= p.most_threads && kMatrixBytes <= d.shared_bytes)
+    p.matrix_threads = matrix_threads;
+  p.matrix_attention = p.matrix_threads != 0 && d.subgroup_size == kMatrixAttentionGroup;
   p.attention_keys = std::min(4u, kMostKeys / p.threads);
   // The widest heads decide: stored rows are read once for each tile.
   p.attention_floats = kMostDim;
   while (p.attention_floats < p.attention_rows * kMostDim &&
          attention_shared_bytes(2 * p.attention_floats / kMostDim, kMostDim) <= d.shared_bytes) {
     p.attention_floats *= 2;
+  }
+  if (software) return p;
+  p.least_shares = 32;
+  p.step_threads = std::min(kStepThreads, p.most_threads);
+  p.step_floats = kMostDim;
+  while (p.step_floats < kStepHeads * kMostDim &&
+         step_shared_bytes(2 * p.step_floats / kMostDim, kMostDim, p.step_threads) <=
+             d.shared_bytes) {
+    p.step_floats *= 2;
   }
   return p;
 }

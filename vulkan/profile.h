@@ -14,14 +14,32 @@ struct Profile {
   uint32_t threads = 64;           // of a workgroup where nothing else bounds them; at most 64
   uint32_t gathering_threads = 0;  // of one whose threads show each other what they have found
   uint32_t most_threads = 0;
+  uint32_t row_threads = 0;     // of one that has a whole row
+  bool byte_dots = false;       // products in 8 bits
+  uint32_t matrix_threads = 0;  // of one whose subgroups multiply matrices; 0: none does
+  bool matrix_attention = false;
+  uint32_t delta_parts = 1;       // threads that have a channel of a delta net together
   uint32_t product_rows = 0;      // of which a workgroup makes one output
   uint32_t attention_rows = 0;    // that read stored rows together, at most
   uint32_t attention_keys = 0;    // stored rows of a tile for each thread
   uint32_t attention_floats = 0;  // of all heads of those rows
+  uint32_t least_shares = 0;      // of stored rows in which a few rows' attention is; 0: in one
+  uint32_t step_threads = 0;      // of a workgroup that has one
+  uint32_t step_floats = 0;       // of heads that it has together
 
   /// Rows of heads of `dim` elements that a workgroup of attention takes.
   uint32_t attention_tile(uint32_t dim) const;
+  /// Outputs of one row's product that a workgroup makes: as many as leave the device enough of
+  /// those.
+  uint32_t dot_outputs(uint64_t n_out) const;
+  /// Shares of stored rows, of layers with so many workgroups for each.
+  uint32_t shares(uint64_t workgroups) const;
+  /// Heads of `dim` elements, of `group` that share a KV head, that such a workgroup takes.
+  uint32_t step_heads(uint32_t dim, uint32_t group) const;
 };
+
+/// Rows of a call whose attention is in shares of their stored rows, at most.
+inline constexpr uint32_t kShareRows = 8;
 
 Profile make_profile(const PhysicalDevice& device);
 
@@ -29,5 +47,7 @@ Profile make_profile(const PhysicalDevice& device);
 /// (shaders/attention.comp). Tiles of products take 16 KiB, the least that Vulkan allows; other
 /// kernels take no more than 5 KiB.
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim);
+/// That shaders/attention_step.comp takes for so many heads.
+uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads);
 
 }  // namespace sharpi::vulkan

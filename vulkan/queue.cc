@@ -93,14 +93,20 @@ Result<VkCommandBuffer> Queue::open() const {
   SHARPI_TRY(begin(driver_, commands, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT));
   open_ = commands;
   n_open_ = 0;
+  last_ = Op::kCopy;
   return commands;
 }
 
-/// Where the next operation is written, behind a barrier.
-Result<VkCommandBuffer> Queue::begin_op() const {
+/// Where the next operation is written, behind a barrier or beside the one before.
+Result<VkCommandBuffer> Queue::begin_op(Op op) const {
   if (recording_ == nullptr && n_open_ >= kFlushAt) SHARPI_TRY(flush());
   SHARPI_TRY_ASSIGN(const VkCommandBuffer commands, open());
-  barrier(driver_.f(), commands);
+  if (op == Op::kCopy || last_ == Op::kCopy) {
+    barrier(driver_.f(), commands);
+  } else if (op == Op::kKernel) {
+    kernel_barrier(driver_.f(), commands);
+  }
+  last_ = op;
   ++n_open_;
   return commands;
 }
@@ -142,7 +148,7 @@ Status Queue::dispatch(const Kernel& k, const void* parameters, uint32_t paramet
     f.vkCmdUpdateBuffer(c, driver_.parameters().buffer, 0, parameter_bytes, parameters);
     n_open_ = std::min(n_open_, kFlushAt - 1);  // the kernel goes with it
   }
-  SHARPI_TRY_ASSIGN(const VkCommandBuffer c, begin_op());
+  SHARPI_TRY_ASSIGN(const VkCommandBuffer c, begin_op(k.beside ? Op::kKernelBeside : Op::kKernel));
   const uint64_t x = std::min(k.items, kMostGroups), y = (k.items + x - 1) / x;
   f.vkCmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline);
   f.vkCmdPushConstants(c, driver_.pipelines().layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushBytes,
@@ -286,6 +292,7 @@ Status Queue::begin_part() const {
   SHARPI_TRY_ASSIGN(const VkCommandBuffer commands, make_commands(driver_, recording_->pool_));
   SHARPI_TRY(begin(driver_, commands, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT));
   recording_->parts.push_back({commands});
+  last_ = Op::kCopy;
   return Status::ok();
 }
 
@@ -315,6 +322,7 @@ Result<std::unique_ptr<device::Recording>> Queue::end_recording(const Status& gi
   const Status ended = given.is_ok() ? end_part() : given;
   std::unique_ptr<Recording> made = std::move(recording_);
   n_open_ = 0;
+  last_ = Op::kCopy;
   SHARPI_TRY(ended);
   return std::unique_ptr<device::Recording>(std::move(made));
 }

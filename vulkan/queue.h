@@ -51,6 +51,7 @@ struct Kernel {
   uint64_t items = 0;
   uint32_t layers = 1;
   uint32_t threads = 0;  // 0: as the device likes
+  bool beside = false;   // it need not wait for the operation before it
 };
 
 class Event final : public device::Event {
@@ -115,7 +116,8 @@ class Queue final : public device::Queue {
     uint64_t at = 0;
     bool host = false;
   };
-  Result<VkCommandBuffer> begin_op() const;
+  enum class Op : uint8_t { kCopy, kKernel, kKernelBeside };
+  Result<VkCommandBuffer> begin_op(Op op = Op::kCopy) const;
   Result<VkCommandBuffer> open() const;
   Status flush() const;
   Status submit(VkCommandBuffer commands) const;
@@ -137,6 +139,7 @@ class Queue final : public device::Queue {
   mutable std::recursive_mutex mutex_;
   mutable VkCommandBuffer open_ = VK_NULL_HANDLE;
   mutable uint32_t n_open_ = 0;  // operations in it
+  mutable Op last_ = Op::kCopy;  // the last of them, or of a recording's part
   mutable std::vector<Used> used_;
   mutable std::vector<VkCommandBuffer> free_;
   mutable std::vector<Mark> waits_;  // of the next submission

@@ -52,8 +52,40 @@ TEST(VulkanProfiles, TakeNoMoreThanTheDeviceHas) {
       EXPECT_GE(rows, 1u);
       EXPECT_LE(rows, p.attention_rows);
       EXPECT_LE(vulkan::attention_shared_bytes(rows, dim), as.shared_bytes) << dim;
+      if (p.least_shares == 0) continue;
+      for (const uint32_t group : {1u, 5u, 6u, 8u, 16u}) {
+        const uint32_t heads = p.step_heads(dim, group);
+        EXPECT_EQ(group % heads, 0u);
+        EXPECT_LE(vulkan::step_shared_bytes(heads, dim, p.step_threads), as.shared_bytes) << dim;
+      }
     }
   }
+}
+
+/// What a device lacks is not in its profile; and what kernels take is there.
+TEST(VulkanProfiles, HaveWhatTheDeviceMultiplies) {
+  for (const Posed& as : kClasses) {
+    SCOPED_TRACE(as.name);
+    PhysicalDevice device = pose({}, as);
+    EXPECT_FALSE(make_profile(device).byte_dots);
+    EXPECT_EQ(make_profile(device).matrix_threads, 0u);
+    device.byte_dots = device.matrices = true;
+    const Profile p = make_profile(device);
+    EXPECT_EQ(p.byte_dots, as.kind != DeviceKind::kSoftware);
+    const bool fits = 8 * as.subgroup_size <= as.max_invocations && as.shared_bytes >= 48 << 10;
+    EXPECT_EQ(p.matrix_threads, fits ? 8 * as.subgroup_size : 0u);
+    EXPECT_EQ(p.matrix_attention, fits && as.subgroup_size == 32);
+    device.subgroup_size = 4;  // runs of 32 elements take eight threads
+    EXPECT_FALSE(make_profile(device).byte_dots);
+  }
+}
+
+TEST(VulkanProfiles, AskForMoreSharesOfFewerWorkgroups) {
+  const Profile p = make_profile(pose({}, kClasses[2]));
+  EXPECT_EQ(p.shares(64), 32u);
+  EXPECT_EQ(p.shares(8), 64u);
+  EXPECT_EQ(p.shares(1), 128u);
+  EXPECT_EQ(make_profile(pose({}, kClasses[6])).least_shares, 0u);
 }
 
 TEST(VulkanProfiles, GiveAttentionTheRoomThatThereIs) {
@@ -78,6 +110,7 @@ Result<std::vector<std::unique_ptr<Backend>>> host_and_class(const BackendOption
   PhysicalDevice real = vulkan_device(&why)->physical();
   PhysicalDevice physical = pose(real, *posed);
   physical.shared_bytes = std::min(physical.shared_bytes, real.shared_bytes);
+  physical.subgroup_size = std::min(physical.subgroup_size, real.subgroup_size);
   out.push_back(vulkan::make_backend(std::make_shared<vulkan::Device>(physical, 1)));
   return out;
 }
@@ -121,11 +154,114 @@ TEST_P(VulkanClasses, AreNearTheCpu) {
   }
 }
 
+/// `fast`: rows in 8 and 16 bits where the device multiplies those, attention in shares of stored
+/// rows and by matrices where it has them; chunks of many rows, one of few, and steps.
+class VulkanFast : public ::testing::TestWithParam<std::pair<test::ModelRecipe, int32_t>> {};
+
+TEST_P(VulkanFast, IsNearTheExactCpu) {
+  SHARPI_NEEDS_VULKAN();
+  const MadeModel file(GetParam().first);
+  posed = &kClasses[2];
+  auto engine = InnerEngine::open(file.path(), &host_and_class);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  std::vector<Logits> got[2];
+  for (const uint32_t device : {0u, 1u}) {
+    auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->k_dtype = s->v_dtype = GetParam().second;
+      p->arithmetic = device == 0 ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
+      p->device = device;
+      p->n_gpu_layers = device == 0 ? 0 : -1;
+    });
+    ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+    auto model = Model::load(engine.value().context, plan.value(), nullptr);
+    ASSERT_TRUE(model.is_ok()) << model.status().text();
+    const auto s = make_session(model.value(), plan.value()->session);
+    for (const int32_t n : {150, 70, 5}) {
+      prefill(s.get(), file.tokens(n));
+      got[device].push_back(logits_of(*s, *engine.value().spec));
+    }
+    decode(s.get(), 3);
+    got[device].push_back(logits_of(*s, *engine.value().spec));
+  }
+  for (size_t i = 0; i < got[0].size(); ++i) {
+    double most = 0;
+    for (const float x : got[0][i]) most = std::max(most, std::fabs(double{x}));
+    const double d = distance(got[0][i], got[1][i]);
+    EXPECT_TRUE(std::isfinite(d));
+    EXPECT_LE(d, 0.05 * most) << i;
+  }
+}
+
+/// Rows in 8 bits are off by up to a 254th of the largest of 32 elements, which layers carry on.
+constexpr double kNearInBytes = 0.03;
+
+/// Every format of a file in `fast`, with few rows and with many.
+TEST(VulkanFastWeights, EveryFormatIsNearTheExactCpu) {
+  SHARPI_NEEDS_VULKAN();
+  posed = &kClasses[2];
+  for (const GgmlType type :
+       {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
+        GgmlType::kQ2_K, GgmlType::kQ3_K, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K,
+        GgmlType::kIQ4_NL, GgmlType::kIQ4_XS, GgmlType::kMXFP4}) {
+    SCOPED_TRACE(ggml_traits(type).name);
+    test::ModelRecipe recipe = test::tiny_qwen3();
+    recipe.n_layers = 1;
+    recipe.n_embd = recipe.d_ff = 256;
+    recipe.matrix_type = recipe.table_type = type;
+    const MadeModel file(recipe);
+    auto engine = InnerEngine::open(file.path(), &host_and_class);
+    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+    std::vector<Logits> got;
+    for (const uint32_t device : {0u, 1u}) {
+      auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+        s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+        p->arithmetic = device == 0 ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
+        p->device = device;
+        p->n_gpu_layers = device == 0 ? 0 : -1;
+      });
+      ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+      auto model = Model::load(engine.value().context, plan.value(), nullptr);
+      ASSERT_TRUE(model.is_ok()) << model.status().text();
+      const auto s = make_session(model.value(), plan.value()->session);
+      for (const int32_t n : {9, 90}) {
+        prefill(s.get(), file.tokens(n));
+        got.push_back(logits_of(*s, *engine.value().spec));
+      }
+    }
+    for (const size_t i : {0u, 1u}) {
+      const double d = distance(got[i], got[i + 2]);
+      double most = 0;
+      for (const float x : got[i]) most = std::max(most, std::fabs(double{x}));
+      EXPECT_GT(most, 0.01);  // else nothing was multiplied
+      EXPECT_TRUE(std::isfinite(d));
+      EXPECT_LE(d, kNearInBytes * most);
+    }
+  }
+}
+
 test::ModelRecipe wide_heads() {
   test::ModelRecipe recipe = test::tiny_qwen3();
   recipe.head_dim = 256;
   return recipe;
 }
+
+test::ModelRecipe widest_heads() {
+  test::ModelRecipe recipe = test::tiny_qwen3();
+  recipe.head_dim = 512;
+  return recipe;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, VulkanFast,
+    ::testing::Values(std::pair(test::tiny_qwen3(), SHARPI_KV_BF16),
+                      std::pair(wide_heads(), SHARPI_KV_F32),
+                      std::pair(widest_heads(), SHARPI_KV_BF16),
+                      std::pair(test::tiny_gemma3(), SHARPI_KV_Q8_0),
+                      std::pair(test::tiny_qwen35(), SHARPI_KV_Q4),
+                      std::pair(test::tiny_qwen3moe(), SHARPI_KV_BF16)),
+    [](const ::testing::TestParamInfo<std::pair<test::ModelRecipe, int32_t>>& p) {
+      return p.param.first.arch + "_" + std::to_string(p.index);
+    });
 
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanClasses,
                          ::testing::Values(wide_heads(), test::tiny_gemma3(), test::tiny_qwen3moe(),

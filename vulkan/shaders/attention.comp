@@ -30,16 +30,7 @@ shared uint values_left[kMostKeys];
 const uint kTile = KEYS * gl_WorkGroupSize.x, kEach = DIM / gl_WorkGroupSize.x,
            kElements = kEach < 1 ? 1 : kEach < 4 ? kEach : 4;
 #include "rotation.glsl"
-uint64_t row_address(Sequence seq, Group g, uint64_t at, bool value) {
-  const uint row_bytes = value ? p.v_row_bytes : p.k_row_bytes,
-             offset = value ? p.v_offset : p.k_offset;
-  if (WINDOW == 0) return slot_address(g.base, at, p.block_stride, offset, row_bytes);
-  if (at >= seq.position) {
-    return chunk_address(p.chunk, seq.chunk_block, at - seq.position, value, p.k_row_bytes,
-                         p.v_row_bytes);
-  }
-  return slot_address(g.base, at % g.ring_slots, p.block_stride, offset, row_bytes);
-}
+#include "kv_rows.glsl"
 float scores[ROWS * KEYS], sums[ROWS * kElements];  // of a row one after the other
 Stored keys[KEYS];
 void add_products(uint d, uint width, uint element) {

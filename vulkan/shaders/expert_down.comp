@@ -6,18 +6,13 @@
 // y[r][i] (+)= the shares' sum of down row i of the row's experts . h[r][j], each with its bias. A workgroup has an
 // output.
 layout(constant_id = 1) const int TYPE = 0;
-layout(push_constant) uniform P {
-  uint64_t down, stride, ids, table, shares, h, y, bias;
-  uint n_in, n_out, n_used, row_bytes, n_rows, adds;
-} p;
+#include "expert_down.glsl"
 void main() {
   const uint i = item(), r = gl_WorkGroupID.z;
   if (i >= p.n_out || r >= p.n_rows) return;
   float all = 0.0, w[32];
   for (uint j = 0; j < p.n_used; ++j) {
-    const int id = I32(p.ids).v[r * p.n_used + j];
-    int e = id;
-    if (e >= 0 && p.table != 0) e = I32(p.table).v[e];
+    const int e = place_of(r, j);
     if (e < 0) continue;
     const uint64_t row = p.down + uint64_t(e) * p.stride + uint64_t(i) * p.row_bytes;
     float one = 0.0;
@@ -28,11 +23,9 @@ void main() {
       for (uint d = 0; d < min(32, p.n_in - run * 32); ++d) sum += w[d] * h.v[d];
       one += sum;
     }
-    if (me() == 0 && p.bias != 0) one += F32(p.bias).v[id * p.n_out + i];
+    if (me() == 0 && p.bias != 0) one += F32(p.bias).v[I32(p.ids).v[r * p.n_used + j] * p.n_out + i];
     all += F32(p.shares).v[r * p.n_used + j] * one;
   }
   all = sum_all(all);
-  if (me() != 0) return;
-  F32 y = F32(p.y + (uint64_t(r) * p.n_out + i) * 4);
-  y.v[0] = (p.adds != 0 ? y.v[0] : 0.0) + all;
+  if (me() == 0) put(r, i, all);
 }

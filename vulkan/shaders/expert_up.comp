@@ -8,11 +8,7 @@
 // matrix (an id or an entry of the table below 0) are left out. A workgroup has an output.
 layout(constant_id = 1) const int TYPE = 0;
 layout(constant_id = 2) const int TYPE_UP = 0;
-layout(constant_id = 3) const int EPILOGUE = 2;  // device/epilogue.h
-layout(push_constant) uniform P {
-  uint64_t gate, up, gate_stride, up_stride, ids, table, x, h, gate_bias, up_bias;
-  uint n_in, n_out, n_used, row_bytes, up_row_bytes, n_pairs;
-} p;
+#include "expert_up.glsl"
 float dot_of(int type, uint64_t row, uint64_t x_at) {
   float w[32], all = 0.0;
   for (uint run = me(); run < (p.n_in + 31) / 32; run += threads()) {
@@ -32,13 +28,8 @@ void main() {
   if (e >= 0 && p.table != 0) e = I32(p.table).v[e];
   if (e < 0) return;
   const uint64_t x = p.x + uint64_t(pair / p.n_used) * p.n_in * 4;
-  float g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
+  const float g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
   barrier();
-  float u = dot_of(TYPE_UP, p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes, x);
-  if (me() != 0) return;
-  if (p.gate_bias != 0) g += F32(p.gate_bias).v[id * p.n_out + i];
-  if (p.up_bias != 0) u += F32(p.up_bias).v[id * p.n_out + i];
-  F32(p.h).v[pair * p.n_out + i] = EPILOGUE == 4   ? clamped(g, u)
-                                   : EPILOGUE == 3 ? gelu(g) * u
-                                                   : silu(g) * u;
+  const float u = dot_of(TYPE_UP, p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes, x);
+  if (me() == 0) put(pair, i, id, g, u);
 }

@@ -6,7 +6,6 @@ const uint kNoContext = 1, kQueryRing = 2, kDrafted = 4;
 const int kQ4Levels[16] = {-111, -88, -69, -53, -39, -26, -14, -2, 10, 22, 34, 47, 62, 79, 99, 125};
 const float kQ4Middles[15] = {-99.5, -78.5, -61.0, -46.0, -32.5, -20.0, -8.0, 4.0,
                               16.0,  28.0,  40.5,  54.5,  70.5,  89.0,  112.0};
-const uint kSigns[4] = {0x9E3779B9u, 0x7F4A7C15u, 0xF39CC060u, 0x5CEDC834u};
 
 struct Sequence {
   uint first_row, n_rows;
@@ -63,6 +62,43 @@ float stored_at(uint64_t pages, Stored s, uint codec, uint n, uint e) {
   }
   const float d = half_of(uint(U16(byte_of(pages, s, n / 2 + e / 32 * 2)).v[0]));
   return d * float(kQ4Levels[byte_at(byte_of(pages, s, e / 2), 0) >> (e % 2 * 4) & 15]);
+}
+
+// The same of a row that lies at `at` as a whole.
+vec4 four_of(uint64_t at, uint codec, uint n, uint e) {
+  if (codec == kF32Rows) return F32x4(at).v[e / 4];
+  if (codec == kBf16Rows) {
+    const uvec2 two = U32x2(at).v[e / 4];
+    return uintBitsToFloat(uvec4(two.x << 16, two.x & 0xFFFF0000u, two.y << 16, two.y & 0xFFFF0000u));
+  }
+  if (codec == kQ8Rows) {
+    const float d = half_of(uint(U16(at + n).v[e / 32]));
+    const ivec2 two = ivec2(U16(at).v[e / 2], U16(at).v[e / 2 + 1]);
+    return d * vec4(ivec4(two.x << 24, two.x << 16, two.y << 24, two.y << 16) >> 24);
+  }
+  const float d = half_of(uint(U16(at + n / 2).v[e / 32]));
+  const uint codes = uint(U16(at).v[e / 4]);
+  return d * vec4(kQ4Levels[codes & 15], kQ4Levels[codes >> 4 & 15], kQ4Levels[codes >> 8 & 15],
+                  kQ4Levels[codes >> 12]);
+}
+// Elements e to e + 3, e a multiple of four, of a stored row of n; a row's address is a multiple of its elements' size,
+// times four where those are floats or bf16.
+vec4 four_at(uint64_t pages, Stored s, uint codec, uint n, uint e) {
+  if (codec == kF32Rows) return F32x4(byte_of(pages, s, 4 * e)).v[0];
+  if (codec == kBf16Rows) {
+    const uvec2 two = U32x2(byte_of(pages, s, 2 * e)).v[0];
+    return uintBitsToFloat(uvec4(two.x << 16, two.x & 0xFFFF0000u, two.y << 16, two.y & 0xFFFF0000u));
+  }
+  if (codec == kQ8Rows) {
+    const float d = half_of(uint(U16(byte_of(pages, s, n + e / 32 * 2)).v[0]));
+    U16 from = U16(byte_of(pages, s, e));
+    const ivec2 two = ivec2(from.v[0], from.v[1]);
+    return d * vec4(ivec4(two.x << 24, two.x << 16, two.y << 24, two.y << 16) >> 24);
+  }
+  const float d = half_of(uint(U16(byte_of(pages, s, n / 2 + e / 32 * 2)).v[0]));
+  const uint codes = uint(U16(byte_of(pages, s, e / 2)).v[0]);
+  return d * vec4(kQ4Levels[codes & 15], kQ4Levels[codes >> 4 & 15], kQ4Levels[codes >> 8 & 15],
+                  kQ4Levels[codes >> 12]);
 }
 
 uint64_t slot_address(uint64_t base, uint64_t slot, uint block_stride, uint offset, uint row_bytes) {

@@ -2,21 +2,22 @@
 // SPDX-License-Identifier: MIT
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-// y[r] = rms_norm(x[r]) * weight (0: 1), n elements; `picks`: x rows by number. A workgroup has a row.
+// y[r] = rms_norm(x[r]) * weight (0: 1), n elements; `picks`: x rows by number. BYTES: in 8 bits too, at `bytes`. A
+// workgroup has a row.
+layout(constant_id = 1) const uint BYTES = 0;
 layout(push_constant) uniform P {
-  uint64_t x, weight, y, picks;
+  uint64_t x, weight, y, picks, bytes;
   uint n, x_stride, y_stride;
   float eps;
   uint rows;
 } p;
+#include "quantise.glsl"
+#include "norm.glsl"
 void main() {
   const uint r = item();
   if (r >= p.rows) return;
   const uint from = p.picks == 0 ? r : U32(p.picks).v[r];
-  F32 x = F32(p.x + uint64_t(from) * p.x_stride * 4), y = F32(p.y + uint64_t(r) * p.y_stride * 4);
-  float sum = 0.0;
-  for (uint i = me(); i < p.n; i += threads()) sum += x.v[i] * x.v[i];
-  const float scale = 1.0 / sqrt(sum_all(sum) / float(p.n) + p.eps);
-  for (uint i = me(); i < p.n; i += threads())
-    y.v[i] = x.v[i] * scale * (p.weight == 0 ? 1.0 : F32(p.weight).v[i]);
+  const uint64_t x = p.x + uint64_t(from) * p.x_stride * 4;
+  const float scale = 1.0 / sqrt(sum_all(squares(x, p.n)) / float(p.n) + p.eps);
+  put_normed(x, scale, p.weight, p.y + uint64_t(r) * p.y_stride * 4, p.bytes, p.rows, p.n, r, BYTES != 0);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The rotation of kv/rotation.h over head[0, n), b elements at a time, by all threads.
+const uint kSigns[4] = {0x9E3779B9u, 0x7F4A7C15u, 0xF39CC060u, 0x5CEDC834u};
 void change_signs(uint n, uint b) {
   for (uint i = me(); i < n; i += threads()) {
     const uint at = i % b;

@@ -3,8 +3,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "memory.glsl"
-// Finished keys or values of a row to where rows are stored. A workgroup has a row, a thread every
-// n-th run of 32 elements.
+// Finished keys or values of a row to where rows are stored. Workgroups of a row follow each other in z; a thread has
+// every n-th four elements, of codecs with scales every n-th run of 32.
 layout(constant_id = 1) const uint CODEC = 1;
 layout(constant_id = 2) const uint VALUE = 0;
 layout(constant_id = 3) const uint WINDOWED = 0;
@@ -86,11 +86,32 @@ void put(uint64_t a, uint run, float x[32]) {
   const Stored s = stored(p.pages, a);
   if (CODEC == kQ8Rows) q8(s, run, x);
   if (CODEC == kQ4Rows) q4(s, run, x);
-  for (uint i = 0; i < 32 && run * 32 + i < p.n; ++i) {
-    if (CODEC == kF32Rows) F32(byte_of(p.pages, s, (run * 32 + i) * 4)).v[0] = x[i];
-    if (CODEC == kBf16Rows)
-      U16(byte_of(p.pages, s, (run * 32 + i) * 2)).v[0] = uint16_t(bf16_bits(x[i]));
+}
+const bool kScaled = CODEC == kQ8Rows || CODEC == kQ4Rows;
+void put_fours(uint64_t a, uint64_t from) {
+  const Stored s = stored(p.pages, a);
+  for (uint i = gl_WorkGroupID.z * threads() + me(); i < p.n / 4; i += gl_NumWorkGroups.z * threads()) {
+    const vec4 x = F32x4(from).v[i];
+    if (CODEC == kF32Rows) F32x4(byte_of(p.pages, s, 16 * i)).v[0] = x;
+    if (CODEC == kBf16Rows) {
+      U32x2(byte_of(p.pages, s, 8 * i)).v[0] =
+          uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
+    }
   }
+}
+void put_runs(uint64_t a, uint64_t from) {
+  float x[32];
+  for (uint run = gl_WorkGroupID.z * threads() + me(); run < p.n / 32; run += gl_NumWorkGroups.z * threads()) {
+    for (uint i = 0; i < 8; ++i) {
+      const vec4 four = F32x4(from).v[run * 8 + i];
+      for (uint c = 0; c < 4; ++c) x[4 * i + c] = four[c];
+    }
+    put(a, run, x);
+  }
+}
+void put_row(uint64_t a, uint64_t from) {
+  if (kScaled) put_runs(a, from);
+  else put_fours(a, from);
 }
 void main() {
   const uint r = item();
@@ -100,18 +121,12 @@ void main() {
   const Sequence seq = Sequences(p.sequences).v[row.sequence];
   const Group g = Groups(p.groups).v[row.sequence * p.n_groups + p.group];
   const uint row_bytes = VALUE != 0 ? p.v_row_bytes : p.k_row_bytes;
-  float x[32];
-  for (uint run = me(); run < (p.n + 31) / 32; run += threads()) {
-    for (uint i = 0; i < 32; ++i)
-      x[i] = run * 32 + i < p.n ? F32(p.from).v[r * p.n + run * 32 + i] : 0.0;
-    if (WINDOWED == 0) {
-      put(slot_address(g.base, g.n_slots + row.index, p.block_stride, p.offset, row_bytes), run, x);
-      continue;
-    }
-    put(chunk_address(p.chunk, seq.chunk_block, row.index, VALUE != 0, p.k_row_bytes, p.v_row_bytes),
-        run, x);
-    if (TO_RING != 0)
-      put(slot_address(g.base, row.position % g.ring_slots, p.block_stride, p.offset, row_bytes),
-          run, x);
+  const uint64_t from = p.from + uint64_t(r) * p.n * 4;
+  if (WINDOWED == 0) {
+    put_row(slot_address(g.base, g.n_slots + row.index, p.block_stride, p.offset, row_bytes), from);
+    return;
   }
+  put_row(chunk_address(p.chunk, seq.chunk_block, row.index, VALUE != 0, p.k_row_bytes, p.v_row_bytes), from);
+  if (TO_RING != 0)
+    put_row(slot_address(g.base, row.position % g.ring_slots, p.block_stride, p.offset, row_bytes), from);
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// First matrices of routed experts: what a dispatch is told, and what becomes of the two sums.
+layout(constant_id = 3) const int EPILOGUE = 2;  // device/epilogue.h
+layout(push_constant) uniform P {
+  uint64_t gate, up, gate_stride, up_stride, ids, table, x, h, gate_bias, up_bias;
+  uint n_in, n_out, n_used, row_bytes, up_row_bytes, n_pairs;
+} p;
+// Output i of expert `id` for a pair of a row and an expert.
+void put(uint pair, uint i, int id, float g, float u) {
+  if (p.gate_bias != 0) g += F32(p.gate_bias).v[id * p.n_out + i];
+  if (p.up_bias != 0) u += F32(p.up_bias).v[id * p.n_out + i];
+  F32(p.h).v[pair * p.n_out + i] = EPILOGUE == 4   ? clamped(g, u)
+                                   : EPILOGUE == 3 ? gelu(g) * u
+                                                   : silu(g) * u;
+}

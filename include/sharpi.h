@@ -774,7 +774,8 @@ typedef struct sharpi_layer_info {
   sharpi_mixer_kind mixer;
   sharpi_tier tier;                            /**< Of its mixer and its KV rows. */
   int32_t kv_source;                           /**< Layer whose rows it reads; its own index if it owns. */
-  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no KV. */
+  sharpi_kv_dtype k_dtype, v_dtype;            /**< Effective; AUTO when it stores no such rows: no KV,
+                                                    or keys that are the values too. */
   uint32_t n_slots;                            /**< Live rows, of the fullest KV head. */
   uint32_t capacity;                           /**< Rows that have memory; of a sliding window the size of
                                                     its ring buffer. */

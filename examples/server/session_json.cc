@@ -35,15 +35,17 @@ json layers_json(const sharpi_session* session, uint32_t n_layers) {
     sharpi_layer_info layer{};
     layer.struct_size = sizeof layer;
     if (sharpi_session_layer(session, i, &layer, nullptr) != SHARPI_OK) continue;
-    const bool stores = layer.k_dtype != SHARPI_KV_AUTO;
+    const auto name = [](sharpi_kv_dtype d) {
+      return d == SHARPI_KV_AUTO ? json() : json(kv_dtype_name(d));
+    };
     out.push_back({{"layer", i},
                    {"mixer", mixer_name(layer.mixer)},
                    {"tier", sharpi_tier_name(layer.tier)},
                    {"rows", layer.n_slots},
                    {"capacity", layer.capacity},
                    {"kv_source", layer.kv_source},
-                   {"k_dtype", stores ? json(kv_dtype_name(layer.k_dtype)) : json()},
-                   {"v_dtype", stores ? json(kv_dtype_name(layer.v_dtype)) : json()}});
+                   {"k_dtype", name(layer.k_dtype)},
+                   {"v_dtype", name(layer.v_dtype)}});
   }
   return out;
 }

@@ -54,7 +54,8 @@ Status describe_session_layer(const SessionCore& core, uint32_t layer, sharpi_la
   const auto g = static_cast<uint32_t>(kv.layout().group_of_layer[layer]);
   const KvGroup& group = kv.layout().groups[g];
   out->k_dtype = static_cast<uint32_t>(kv.layout().find(layer)->k_dtype);
-  out->v_dtype = static_cast<uint32_t>(kv.layout().find(layer)->v_dtype);
+  if (!core.spec().layers[layer].attention.one_row())
+    out->v_dtype = static_cast<uint32_t>(kv.layout().find(layer)->v_dtype);
   out->capacity = kv.capacity(g);
   out->n_slots = group.ring ? std::min(core.ledger().n_tokens(), group.ring_slots)
                             : core.ledger().n_slots(layer);

@@ -337,7 +337,7 @@ Status describe_layer(const Plan& plan, uint32_t layer, sharpi_layer_info* out) 
   }
   const SessionShape& s = plan.session;
   out->k_dtype = static_cast<uint32_t>(s.dtypes[layer].k);
-  out->v_dtype = static_cast<uint32_t>(s.dtypes[layer].v);
+  if (!a.one_row()) out->v_dtype = static_cast<uint32_t>(s.dtypes[layer].v);
   out->capacity = a.window == 0 ? s.capacity(plan.model.n_chunk)
                                 : std::min(s.n_ctx, a.window + s.rewind + s.n_draft);
   return Status::ok();

@@ -24,7 +24,8 @@ class Budget {
 };
 
 uint64_t row_bytes(sharpi_kv_dtype d, uint64_t elements) {
-  return d == SHARPI_KV_F32    ? elements * 4
+  return d == SHARPI_KV_AUTO   ? 0  // keys are the values too
+         : d == SHARPI_KV_F32  ? elements * 4
          : d == SHARPI_KV_BF16 ? elements * 2
          : d == SHARPI_KV_Q8_0 ? elements / 32 * 34
                                : elements / 32 * 18;

@@ -3,6 +3,7 @@
 // same with the shapes of devices that are not here, as far as this one can run them.
 #include <cmath>
 
+#include "engine/session_blob.h"
 #include "vulkan/profile.h"
 #include "vulkan/vulkan_tier.h"
 
@@ -189,6 +190,54 @@ TEST_P(VulkanFast, IsNearTheExactCpu) {
     const double d = distance(got[0][i], got[1][i]);
     EXPECT_TRUE(std::isfinite(d));
     EXPECT_LE(d, 0.05 * most) << i;
+  }
+}
+
+/// A step's attention whose shares of stored rows have several tiles each: workgroups of few
+/// threads have small ones, and many KV heads few shares. The prompt is read by the CPU.
+TEST(VulkanShares, OfSeveralTilesAreNearTheCpu) {
+  SHARPI_NEEDS_VULKAN();
+  static constexpr Posed kNarrow{"narrow", DeviceKind::kDiscrete, 8, 49152, 32};
+  constexpr int32_t kPrompt = 600;  // 32 shares of tiles of 8: three tiles each
+  posed = &kNarrow;
+  test::ModelRecipe recipe = test::tiny_qwen3();
+  recipe.n_layers = 1;
+  recipe.n_heads = recipe.n_kv_heads = 16;
+  const MadeModel file(recipe);
+  auto engine = InnerEngine::open(file.path(), &host_and_class);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  for (const int32_t codec : {SHARPI_KV_F32, SHARPI_KV_BF16, SHARPI_KV_Q8_0, SHARPI_KV_Q4}) {
+    SCOPED_TRACE(codec);
+    std::vector<Logits> got;
+    std::vector<std::byte> blob;
+    for (const uint32_t device : {0u, 1u}) {
+      auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+        s->k_dtype = s->v_dtype = codec;
+        s->n_ctx = 640;
+        p->arithmetic = SHARPI_ARITHMETIC_EXACT;
+        p->device = device;
+        p->n_gpu_layers = device == 0 ? 0 : -1;
+      });
+      ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+      auto model = Model::load(engine.value().context, plan.value(), nullptr);
+      ASSERT_TRUE(model.is_ok()) << model.status().text();
+      const auto s = make_session(model.value(), plan.value()->session);
+      if (device == 0) {
+        prefill(s.get(), file.tokens(kPrompt));
+        const auto bytes = s->save_bytes();
+        ASSERT_TRUE(bytes.is_ok());
+        blob.resize(bytes.value());
+        MemorySink sink(blob.data());
+        ASSERT_TRUE(s->save(&sink, blob.size()).is_ok());
+      } else {
+        MemorySource source(blob.data(), blob.size());
+        const Status read = s->restore(&source, blob.size());
+        ASSERT_TRUE(read.is_ok()) << read.text();
+      }
+      decode(s.get(), 3);
+      got.push_back(logits_of(*s, *engine.value().spec));
+    }
+    EXPECT_LE(distance(got[0], got[1]), kNear);
   }
 }
 

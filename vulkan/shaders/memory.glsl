@@ -7,6 +7,12 @@ const int kQ4Levels[16] = {-111, -88, -69, -53, -39, -26, -14, -2, 10, 22, 34, 4
 const float kQ4Middles[15] = {-99.5, -78.5, -61.0, -46.0, -32.5, -20.0, -8.0, 4.0,
                               16.0,  28.0,  40.5,  54.5,  70.5,  89.0,  112.0};
 
+// kQ4Levels by words of four bytes: an index into an array that is not known when compiled costs memory, and a software
+// device minutes to compile.
+float q4_level(uint code) {
+  const uint four = code < 8 ? (code < 4 ? 0xCBBBA891u : 0xFEF2E6D9u) : (code < 12 ? 0x2F22160Au : 0x7D634F3Eu);
+  return float(int(four << 24 - code % 4 * 8) >> 24);
+}
 struct Sequence {
   uint first_row, n_rows;
   uint64_t position;
@@ -61,7 +67,7 @@ float stored_at(uint64_t pages, Stored s, uint codec, uint n, uint e) {
     return d * float(sbyte_at(byte_of(pages, s, e), 0));
   }
   const float d = half_of(uint(U16(byte_of(pages, s, n / 2 + e / 32 * 2)).v[0]));
-  return d * float(kQ4Levels[byte_at(byte_of(pages, s, e / 2), 0) >> (e % 2 * 4) & 15]);
+  return d * q4_level(byte_at(byte_of(pages, s, e / 2), 0) >> (e % 2 * 4) & 15);
 }
 
 // The same of a row that lies at `at` as a whole.
@@ -78,8 +84,7 @@ vec4 four_of(uint64_t at, uint codec, uint n, uint e) {
   }
   const float d = half_of(uint(U16(at + n / 2).v[e / 32]));
   const uint codes = uint(U16(at).v[e / 4]);
-  return d * vec4(kQ4Levels[codes & 15], kQ4Levels[codes >> 4 & 15], kQ4Levels[codes >> 8 & 15],
-                  kQ4Levels[codes >> 12]);
+  return d * vec4(q4_level(codes & 15), q4_level(codes >> 4 & 15), q4_level(codes >> 8 & 15), q4_level(codes >> 12));
 }
 // Elements e to e + 3, e a multiple of four, of a stored row of n; a row's address is a multiple of its elements' size,
 // times four where those are floats or bf16.
@@ -97,8 +102,7 @@ vec4 four_at(uint64_t pages, Stored s, uint codec, uint n, uint e) {
   }
   const float d = half_of(uint(U16(byte_of(pages, s, n / 2 + e / 32 * 2)).v[0]));
   const uint codes = uint(U16(byte_of(pages, s, e / 2)).v[0]);
-  return d * vec4(kQ4Levels[codes & 15], kQ4Levels[codes >> 4 & 15], kQ4Levels[codes >> 8 & 15],
-                  kQ4Levels[codes >> 12]);
+  return d * vec4(q4_level(codes & 15), q4_level(codes >> 4 & 15), q4_level(codes >> 8 & 15), q4_level(codes >> 12));
 }
 
 uint64_t slot_address(uint64_t base, uint64_t slot, uint block_stride, uint offset, uint row_bytes) {

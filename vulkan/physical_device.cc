@@ -190,11 +190,11 @@ bool read_properties(const InstanceFunctions& f, PhysicalDevice* d, std::string*
   d->max_push_bytes = p.limits.maxPushConstantsSize;
   d->max_invocations = p.limits.maxComputeWorkGroupInvocations;
   d->max_allocation = most.maxMemoryAllocationSize;
-  constexpr VkSubgroupFeatureFlags kNeeded =
-      VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   if ((subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0 ||
-      (subgroup.supportedOperations & kNeeded) != kNeeded) {
+      (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT) == 0) {
     *why = "it has no arithmetic over subgroups";
+  } else if ((subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) == 0) {
+    *why = "it has no shuffles over subgroups";
   } else if (d->max_push_bytes < kLeastPush || d->shared_bytes < kLeastShared ||
              d->max_invocations < kLeastInvocations) {
     *why = "its limits are below Vulkan's own";

@@ -41,12 +41,13 @@ T* in_chain(void* first, VkStructureType type) {
 }
 VKAPI_ATTR void VKAPI_CALL features(VkPhysicalDevice device, VkPhysicalDeviceFeatures2* out) {
   real.vkGetPhysicalDeviceFeatures2(device, out);
-  if (change_features == nullptr) return;
-  change_features(out,
-                  in_chain<VkPhysicalDeviceVulkan11Features>(
-                      out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES),
-                  in_chain<VkPhysicalDeviceVulkan12Features>(
-                      out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES));
+  auto* v11 = in_chain<VkPhysicalDeviceVulkan11Features>(
+      out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES);
+  auto* v12 = in_chain<VkPhysicalDeviceVulkan12Features>(
+      out->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES);
+  // What is asked of other features is not about what a device needs.
+  if (change_features != nullptr && v11 != nullptr && v12 != nullptr)
+    change_features(out, v11, v12);
 }
 VKAPI_ATTR void VKAPI_CALL properties(VkPhysicalDevice device, VkPhysicalDeviceProperties2* out) {
   real.vkGetPhysicalDeviceProperties2(device, out);
@@ -110,6 +111,12 @@ TEST_F(VulkanDrivers, ThatAreOldOrLackSomethingAreLeftOutByName) {
     if (subgroup != nullptr) subgroup->supportedOperations = VK_SUBGROUP_FEATURE_BASIC_BIT;
   };
   expect_left_out("no arithmetic over subgroups");
+  change_properties = [](auto* p) {
+    auto* subgroup = in_chain<VkPhysicalDeviceSubgroupProperties>(
+        p->pNext, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES);
+    if (subgroup != nullptr) subgroup->supportedOperations &= ~VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+  };
+  expect_left_out("no shuffles over subgroups");
   change_properties = [](auto* p) { p->properties.limits.maxComputeSharedMemorySize = 8192; };
   expect_left_out("limits");
 }

@@ -100,6 +100,33 @@ Status PassLaunches::rows() const {
   return store(kv, true, v);
 }
 
+/// What every kernel of attention is told (shaders/kv_rows.glsl).
+Args PassLaunches::attention_args(const KvLayer& kv, const void* queries, float* to) const {
+  const AttentionSpec& a = layer().attention;
+  return Args()
+      .at(p_.batch.table.rows)
+      .at(p_.batch.table.sequences)
+      .at(p_.batch.table.groups)
+      .at(queries)
+      .at(to)
+      .at(buf(Buf::kQ))
+      .at(pages())
+      .at(kv.chunk)
+      .at(m_.floats(a.sinks))
+      .u(n())
+      .u(p_.batch.table.n_groups)
+      .u(kv.group)
+      .u(a.n_heads)
+      .u(kv.n_heads)
+      .u(kv.k_row_bytes)
+      .u(kv.v_row_bytes)
+      .u(kv.block_stride)
+      .u(kv.k_offset)
+      .u(kv.v_offset)
+      .u(a.q.n_out)
+      .f(a.scale);
+}
+
 /// Of a few rows: stored rows go to many workgroups, whose sums another kernel joins.
 Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
   const AttentionSpec& a = layer().attention;
@@ -118,24 +145,7 @@ Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
            uint64_t{n()} * a.n_heads / heads,
            shares,
            f.step_threads};
-  k.args.at(p_.batch.table.rows)
-      .at(p_.batch.table.sequences)
-      .at(p_.batch.table.groups)
-      .at(buf(Buf::kQuery))
-      .at(parts)
-      .at(pages())
-      .at(kv.chunk)
-      .u(n())
-      .u(p_.batch.table.n_groups)
-      .u(kv.group)
-      .u(a.n_heads)
-      .u(kv.n_heads)
-      .u(kv.k_row_bytes)
-      .u(kv.v_row_bytes)
-      .u(kv.block_stride)
-      .u(kv.k_offset)
-      .u(kv.v_offset)
-      .f(a.scale);
+  k.args = attention_args(kv, buf(Buf::kQuery), parts);
   SHARPI_TRY(queue_.dispatch(k));
   const Args args = Args()
                         .at(p_.batch.table.rows)
@@ -175,27 +185,7 @@ Status PassLaunches::attend_by_matrices(const KvLayer& kv, uint32_t split) const
            div_up(n(), queries / heads) * (a.n_heads / heads),
            1,
            profile().matrix_threads};
-  k.args.at(p_.batch.table.rows)
-      .at(p_.batch.table.sequences)
-      .at(p_.batch.table.groups)
-      .at(bytes_of(n(), width))
-      .at(buf(Buf::kMix))
-      .at(buf(Buf::kQ))
-      .at(pages())
-      .at(kv.chunk)
-      .at(m_.floats(a.sinks))
-      .u(n())
-      .u(p_.batch.table.n_groups)
-      .u(kv.group)
-      .u(a.n_heads)
-      .u(kv.n_heads)
-      .u(kv.k_row_bytes)
-      .u(kv.v_row_bytes)
-      .u(kv.block_stride)
-      .u(kv.k_offset)
-      .u(kv.v_offset)
-      .u(a.q.n_out)
-      .f(a.scale);
+  k.args = attention_args(kv, bytes_of(n(), width), buf(Buf::kMix));
   return queue_.dispatch(k);
 }
 
@@ -207,29 +197,7 @@ Status PassLaunches::attend() const {
       kv.head_dim % 4 == 0)
     return attend_in_shares(kv);
   if (const uint32_t split = matrix_split(kv); split != 0) return attend_by_matrices(kv, split);
-  const Args args = Args()
-                        .at(p_.batch.table.rows)
-                        .at(p_.batch.table.sequences)
-                        .at(p_.batch.table.groups)
-                        .at(buf(Buf::kQuery))
-                        .at(buf(Buf::kMix))
-                        .at(buf(Buf::kQ))
-                        .at(pages())
-                        .at(kv.chunk)
-                        .at(m_.floats(a.sinks))
-                        .u(n())
-                        .u(p_.batch.table.n_groups)
-                        .u(kv.group)
-                        .u(a.n_heads)
-                        .u(kv.n_heads)
-                        .u(kv.head_dim)
-                        .u(kv.k_row_bytes)
-                        .u(kv.v_row_bytes)
-                        .u(kv.block_stride)
-                        .u(kv.k_offset)
-                        .u(kv.v_offset)
-                        .u(a.q.n_out)
-                        .f(a.scale);
+  const Args args = attention_args(kv, buf(Buf::kQuery), buf(Buf::kMix));
   const uint32_t rows = n() == 1 ? 1 : profile().attention_tile(kv.head_dim);
   return run(Shader::attention,
              {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),

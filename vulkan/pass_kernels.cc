@@ -70,7 +70,7 @@ class VulkanPassKernels final : public device::PassKernels {
   }
   std::string paths(const LoadedModel& model) const override {
     const PhysicalDevice& d = device_.physical();
-    const Profile p = make_profile(d);
+    const Profile& p = device_.driver().profile();
     const ModelShape& shape = model.plan->model;
     const bool fast = !shape.exact, dots = fast && p.byte_dots,
                matrices = fast && p.matrix_threads != 0 && !shape.deterministic;

@@ -102,6 +102,7 @@ class PassLaunches {
   Status rows() const;
   Status head_rows(uint32_t which, const float* from, float* to) const;
   Status store(const KvLayer& kv, bool value, const float* from) const;
+  Args attention_args(const KvLayer& kv, const void* queries, float* to) const;
   Status attend() const;
   Status attend_in_shares(const KvLayer& kv) const;
   /// Subgroups that have sixteen queries of attention by matrices together; 0: the layer's is not.

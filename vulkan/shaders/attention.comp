@@ -14,12 +14,6 @@ layout(constant_id = 5) const uint GATED = 0;
 layout(constant_id = 6) const uint ROWS = 1;
 layout(constant_id = 7) const uint DIM = 128;
 layout(constant_id = 8) const uint KEYS = 1;
-layout(push_constant) uniform P {
-  uint64_t rows, sequences, groups, q, y, gate, pages, chunk, sinks;
-  uint n_rows, n_groups, group, n_heads, n_kv_heads, dim, k_row_bytes, v_row_bytes, block_stride,
-      k_offset, v_offset, gate_stride;
-  float scale;
-} p;
 shared float head[ROWS * DIM];
 shared float query[ROWS * DIM];
 const uint kMostKeys = 128;  // of a tile

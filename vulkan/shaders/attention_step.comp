@@ -14,11 +14,6 @@ layout(constant_id = 4) const uint HEADS = 4;
 layout(constant_id = 5) const uint DIM = 128;
 layout(constant_id = 6) const uint SHARES = 32;
 layout(constant_id = 7) const uint WORDS = 0;  // rows begin at multiples of four bytes
-layout(push_constant) uniform P {
-  uint64_t rows, sequences, groups, q, parts, pages, chunk;
-  uint n_rows, n_groups, group, n_heads, n_kv_heads, k_row_bytes, v_row_bytes, block_stride, k_offset, v_offset;
-  float scale;
-} p;
 #include "kv_rows.glsl"
 const float kUnseen = -3.0e38;
 const uint kThreads = gl_WorkGroupSize.x, kParts = 4, kTile = kThreads / kParts, kFours = DIM / 4;
@@ -155,7 +150,7 @@ void main() {
   // For each head and share: the greatest score, the shares' sum, two of no use, the sums.
   for (uint k = 0; k < HEADS; ++k) {
     const float total = sum_all(totals[k]);
-    const uint64_t to = p.parts + (uint64_t(r * p.n_heads + h + k) * SHARES + share) * (DIM + 4) * 4;
+    const uint64_t to = p.y + (uint64_t(r * p.n_heads + h + k) * SHARES + share) * (DIM + 4) * 4;
     if (me() == 0) F32x4(to).v[0] = vec4(tops[k], total, 0.0, 0.0);
     for (uint i = me(); i < kFours; i += threads()) F32x4(to).v[1 + i] = query[k * kFours + i];
   }

@@ -23,13 +23,11 @@ float dot_of(int type, uint64_t row, uint64_t x_at) {
 void main() {
   const uint i = item(), pair = gl_WorkGroupID.z;
   if (i >= p.n_out || pair >= p.n_pairs) return;
-  const int id = I32(p.ids).v[pair];
-  int e = id;
-  if (e >= 0 && p.table != 0) e = I32(p.table).v[e];
+  const int e = place_of(pair);
   if (e < 0) return;
   const uint64_t x = p.x + uint64_t(pair / p.n_used) * p.n_in * 4;
   const float g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
   barrier();
   const float u = dot_of(TYPE_UP, p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes, x);
-  if (me() == 0) put(pair, i, id, g, u);
+  if (me() == 0) put(pair, i, g, u);
 }

@@ -11,9 +11,7 @@ layout(constant_id = 2) const int TYPE_UP = 12;
 void main() {
   const uint i = item(), pair = gl_WorkGroupID.z;
   if (i >= p.n_out || pair >= p.n_pairs) return;
-  const int id = I32(p.ids).v[pair];
-  int e = id;
-  if (e >= 0 && p.table != 0) e = I32(p.table).v[e];
+  const int e = place_of(pair);
   if (e < 0) return;
   const uint r = pair / p.n_used;
   const uint64_t x = p.x + uint64_t(r) * p.n_in,
@@ -30,5 +28,5 @@ void main() {
   }
   g = sum_all(g);
   u = sum_all(u);
-  if (me() == 0) put(pair, i, id, g, u);
+  if (me() == 0) put(pair, i, g, u);
 }

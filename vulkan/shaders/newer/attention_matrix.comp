@@ -19,12 +19,6 @@ layout(constant_id = 4) const uint GATED = 0;
 layout(constant_id = 5) const uint DIM = 128;
 layout(constant_id = 6) const uint SPLIT = 1;  // 1, 2, 4: of heads up to 128, 256, 512
 layout(constant_id = 7) const uint HEADS = 4;
-layout(push_constant) uniform P {
-  uint64_t rows, sequences, groups, q, y, gate, pages, chunk, sinks;
-  uint n_rows, n_groups, group, n_heads, n_kv_heads, k_row_bytes, v_row_bytes, block_stride, k_offset, v_offset,
-      gate_stride;
-  float scale;
-} p;
 #include "../kv_rows.glsl"
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer F16x4 { f16vec4 v[]; };
 const uint kThreads = 256, kKeys = 32, kTiles = 8 / SPLIT, kQueries = 16 * kTiles, kRows = kQueries / HEADS;

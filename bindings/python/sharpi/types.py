@@ -684,9 +684,9 @@ class LayerInfo:
     kv_source: int
     """Layer whose rows it reads; its own index if it owns."""
     k_dtype: KVType
-    """Effective; AUTO when it stores no KV."""
+    """Effective; AUTO when it stores no such rows: no KV, or keys that are the values too."""
     v_dtype: KVType
-    """Effective; AUTO when it stores no KV."""
+    """Effective; AUTO when it stores no such rows: no KV, or keys that are the values too."""
     n_slots: int
     """Live rows, of the fullest KV head."""
     capacity: int

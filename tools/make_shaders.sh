@@ -17,8 +17,8 @@ known=vulkan/shaders/newer/compiler
 for shader in vulkan/shaders/newer/*.comp; do
   name=$(basename "$shader" .comp)
   "$glslang" -V --target-env vulkan1.2 "$shader" -o "$made/$name.spv" > "$made/log" || { cat "$made/log"; exit 1; }
-  "$opt" -O --strip-debug "$made/$name.spv" -o "$made/$name.opt"
-  { echo '{'; od -An -v -tx4 -w48 "$made/$name.opt" | sed 's/ *\([0-9a-f]\{8\}\)/0x\1,/g'; echo '}'; } > "$made/$name.inc"
+  "$opt" -O --strip-debug --compact-ids "$made/$name.spv" -o "$made/$name.opt"
+  { echo '{'; od -An -v -tu4 -w64 "$made/$name.opt" | sed "s/ *\([0-9]\+\)/\1,/g"; echo '}'; } > "$made/$name.inc"
   if [[ ${1:-} == --check ]]; then
     if [[ $compiler == "$(cat "$known")" ]]; then
       cmp "$made/$name.inc" "vulkan/shaders/newer/$name.inc"

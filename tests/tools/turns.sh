@@ -20,7 +20,7 @@ for ((i = 0; i < commits; ++i)); do
 done
 steps=$(tools/ci/turn.sh --list | sed 's/:.*//' | sort)
 for step in $steps; do
-  ((${n[$step]:-0} >= commits / 6)) || fail "$step has its turn ${n[$step]:-0} times in $commits commits"
+  ((${n[$step]:-0} >= commits / 10)) || fail "$step has its turn ${n[$step]:-0} times in $commits commits"
 done
 SHARPI_TEST_TURN=all tools/ci/turn.sh --list | grep -v ': now$' && fail "'all' leaves something out"
 SHARPI_TEST_TURN=abc tools/ci/turn.sh | grep -qx abc || fail "what was set is not what it says"

@@ -11,29 +11,24 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-# Each takes up to twenty minutes on 2 cores where little has to be compiled.
-readonly groups=('sanitize old-x86' 'tsan fuzz cuda-oldest macos' 'valgrind arm windows')
+# Each takes up to ten minutes on 2 cores where little has to be compiled, with the steps that every commit has some
+# twenty-five. A step of two groups runs for two commits of five.
+readonly groups=('sanitize old-x86 wheel' 'tsan cuda-oldest clang' 'fuzz macos wheel' 'arm' 'valgrind windows clang')
 
 turn=${SHARPI_TEST_TURN:-$(git rev-parse HEAD 2> /dev/null || tools/ci/tree_hash.sh lib tests)}
 readonly turn
 now=$(($(cksum <<< "$turn" | cut -d ' ' -f 1) % ${#groups[@]}))
-is_now() { [[ $turn == all || $1 == "$now" ]]; }
+runs() { [[ $turn == all || " ${groups[now]} " == *" $1 "* ]]; }
 
 case ${1:-} in
   '') echo "$turn" ;;
   --list)
-    for i in "${!groups[@]}"; do
-      for step in ${groups[i]}; do
-        if is_now "$i"; then echo "$step: now"; else echo "$step: another commit's turn"; fi
-      done
+    for step in $(printf '%s\n' "${groups[@]}" | tr ' ' '\n' | sort -u); do
+      if runs "$step"; then echo "$step: now"; else echo "$step: another commit's turn"; fi
     done
     ;;
   *)
-    for i in "${!groups[@]}"; do
-      [[ " ${groups[i]} " == *" $1 "* ]] || continue
-      if is_now "$i"; then exit 0; else exit 1; fi
-    done
-    echo "$1 takes no turns" >&2
-    exit 2
+    [[ " ${groups[*]} " == *" $1 "* ]] || { echo "$1 takes no turns" >&2; exit 2; }
+    runs "$1" || exit 1
     ;;
 esac

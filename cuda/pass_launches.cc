@@ -71,6 +71,8 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return send_logits(p);
     case LaunchKind::kHiddenRows:
       return hidden_rows(p);
+    case LaunchKind::kMamba:
+    case LaunchKind::kActivation:
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kLayerEnd:

@@ -110,6 +110,25 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
   return Status::ok();
 }
 
+/// What other tiers compute.
+Status not_yet(uint32_t layer, const char* what) {
+  return Status::error(
+      Code::kUnsupported,
+      "layer %u %s, which CUDA's tier does not compute yet; the CPU and Vulkan's tier do", layer,
+      what);
+}
+
+/// What a layer's FFN block here is, and what its blocks add to the residual stream.
+Status check_ffn(uint32_t layer, const LayerSpec& l, const Placement& placement) {
+  const bool mixer = placement.mixer[layer] == DeviceIndex::kHere,
+             ffn = placement.ffn[layer] == DeviceIndex::kHere;
+  if ((mixer || ffn) && l.residual_scale != 1.0f)
+    return not_yet(layer, "scales what it adds to the residual stream");
+  if (!ffn || l.ffn.kind == FfnKind::kNone) return Status::ok();
+  if (l.ffn.kind == FfnKind::kMoe) return check_experts(layer, l.ffn);
+  return l.ffn.gate ? Status::ok() : not_yet(layer, "has an FFN without a gate");
+}
+
 Status check_columns(const std::string& what, uint32_t n) {
   if (n % kColumnStep == 0) return Status::ok();
   return Status::error(Code::kUnsupported, "%s of %u elements; the GPU takes multiples of %u",
@@ -153,13 +172,18 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
           SHARPI_TRY(check_delta(l, layer.delta));
           break;
         case MixerKind::kMamba2:
+          return not_yet(l, "is of Mamba-2");
         case MixerKind::kNone:
-          break;  // device/check_parts.h
+          break;
       }
     }
-    if (placement.ffn[l] == DeviceIndex::kHere && layer.ffn.kind == FfnKind::kMoe) {
-      SHARPI_TRY(check_experts(l, layer.ffn));
-    }
+    SHARPI_TRY(check_ffn(l, layer, placement));
+  }
+  if (placement.head == DeviceIndex::kHere && spec.logit_scale != 1.0f) {
+    return Status::error(Code::kUnsupported,
+                         "%s scales its logits, which CUDA's tier does not compute yet; the CPU "
+                         "and Vulkan's tier do",
+                         spec.architecture.c_str());
   }
   return Status::ok();
 }

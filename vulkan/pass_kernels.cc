@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "vulkan/pass_launches.h"
+#include "vulkan/recurrent_launches.h"
 
 namespace sharpi::vulkan {
 namespace {
@@ -62,11 +63,7 @@ class VulkanPassKernels final : public device::PassKernels {
   }
   Status replay(const LoadedModel& model, const device::DeviceSession& session,
                 uint32_t layer) const override {
-    const device::BatchSequence pending = device::pending_sequence(session);
-    DeltaRun r(device_, model, layer);
-    r.own = &pending;
-    r.n_sequences = 1;
-    return r.run(static_cast<const Queue&>(*model.stream), true);
+    return replay_rows(device_, model, layer, device::pending_sequence(session));
   }
   std::string paths(const LoadedModel& model) const override {
     const PhysicalDevice& d = device_.physical();

@@ -46,6 +46,10 @@ Status PassLaunches::make() const {
       return attend();
     case LaunchKind::kDeltaNet:
       return delta();
+    case LaunchKind::kMamba:
+      return mamba();
+    case LaunchKind::kActivation:
+      return activation();
     case LaunchKind::kRouter:
       return route();
     case LaunchKind::kSharedGate:
@@ -260,9 +264,15 @@ Status PassLaunches::residual(const RowSum& sum, const float* next_weight, float
                         .u(s_.n_embd)
                         .f(s_.rms_eps)
                         .f(sum.scale)
+                        .f(sum.share)
                         .u(n());
   return run_rows(Shader::residual, {next != nullptr ? 1u : 0u, bytes != nullptr ? 1u : 0u}, args,
                   n());
+}
+
+Status PassLaunches::activation() const {
+  const uint64_t all = uint64_t{n()} * device::hidden_width(layer().ffn);
+  return run(Shader::square, {}, Args().at(buf(Buf::kFfn)).u(all), groups_of(all));
 }
 
 Status PassLaunches::ropes() const {
@@ -324,7 +334,12 @@ Status PassLaunches::per_layer_gate() const {
 }
 
 Status PassLaunches::logits() const {
-  const Args args = Args().at(buf(Buf::kLogits)).at(ws_.logits()).u(s_.n_vocab).f(s_.logit_softcap);
+  const Args args = Args()
+                        .at(buf(Buf::kLogits))
+                        .at(ws_.logits())
+                        .u(s_.n_vocab)
+                        .f(s_.logit_scale)
+                        .f(s_.logit_softcap);
   return run(Shader::logits, {}, args, groups_of(s_.n_vocab), p_.n_head_rows);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The launches of a pass as dispatches: what each kind (device/launches.h) runs, with the addresses
-// of its buffers. pass_launches.cc has embeddings, products and ends, mixer_launches.cc attention
-// and delta nets, ffn_launches.cc the mixtures of experts. Thread rule: of the call that runs.
+// of its buffers. pass_launches.cc has embeddings, products and ends, mixer_launches.cc attention,
+// recurrent_launches.cc recurrent mixers, ffn_launches.cc the mixtures of experts. Thread rule: of the call that runs.
 #pragma once
 
 #include "device/loaded_model.h"
@@ -110,6 +110,10 @@ class PassLaunches {
   Status attend_by_matrices(const KvLayer& kv, uint32_t split) const;
   Status keep_ring() const;
   Status delta() const;
+  Status mamba() const;
+  template <class Run>
+  Status recurrent(Run run) const;
+  Status activation() const;
 
   Status route() const;
   Status shared_gate() const;
@@ -126,29 +130,6 @@ class PassLaunches {
   const LaunchList& list_;
   const Launch& l_;
   const Queue& queue_;
-};
-
-/// The dispatches of a delta net's layer, of rows or (`replay`) of those that are pending.
-class DeltaRun {
- public:
-  DeltaRun(const Device& of, const LoadedModel& model, uint32_t of_layer)
-      : device(of), m(model), layer(of_layer) {}
-  const Device& device;
-  const LoadedModel& m;
-  uint32_t layer = 0;
-  const device::BatchSequence* sequences = nullptr;  // on the device
-  uint32_t n_sequences = 0;
-  uint32_t n_rows = 0;  // of all sequences
-  const float *qkv = nullptr, *z = nullptr, *alpha = nullptr, *beta = nullptr;
-  float* y = nullptr;
-  /// The sequence of a replay outside of passes; null: `sequences` are the device's.
-  const device::BatchSequence* own = nullptr;
-  Status run(const Queue& queue, bool replay) const;
-
- private:
-  uint64_t plane(DeltaNetSpec::Input input) const;
-  Kernel recurrence(uint64_t where, uint64_t parameters, bool replay, uint32_t from) const;
-  Kernel tail(uint64_t where, bool replay) const;
 };
 
 }  // namespace sharpi::vulkan

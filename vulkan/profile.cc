@@ -16,8 +16,8 @@ constexpr uint32_t kRowThreads = 512, kStepThreads = 128, kStepHeads = 8, kRunTh
 /// Outputs that fill a device with a workgroup each, workgroups that fill it with attention of long
 /// contexts, and times the least shares at most.
 constexpr uint64_t kEnoughOutputs = 2048, kEnoughShares = 512, kMostShares = 4;
-/// Threads that share a channel of a delta net.
-constexpr uint32_t kDeltaParts = 4;
+/// Threads that share a channel of a recurrence.
+constexpr uint32_t kRecurrentParts = 4;
 /// Subgroups, and bytes of shared memory, of shaders/newer.
 constexpr uint32_t kMatrixGroups = 8, kMatrixBytes = 47 << 10;
 /// The subgroups of shaders/newer/attention_matrix.comp.
@@ -69,7 +69,7 @@ Profile make_profile(const PhysicalDevice& d) {
   p.row_threads = wanted == kMostThreads ? std::min(kRowThreads, p.most_threads) : p.threads;
   // A software device has no such instruction, and takes long to compile what does without.
   p.byte_dots = d.byte_dots && d.subgroup_size >= kRunThreads && !software;
-  if (wanted == kMostThreads) p.delta_parts = std::min(kDeltaParts, d.subgroup_size);
+  if (wanted == kMostThreads) p.recurrent_parts = std::min(kRecurrentParts, d.subgroup_size);
   const uint32_t matrix_threads = kMatrixGroups * d.subgroup_size;
   if (d.matrices && matrix_threads <= p.most_threads && kMatrixBytes <= d.shared_bytes)
     p.matrix_threads = matrix_threads;

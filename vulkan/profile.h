@@ -18,7 +18,7 @@ struct Profile {
   bool byte_dots = false;       // products in 8 bits
   uint32_t matrix_threads = 0;  // of one whose subgroups multiply matrices; 0: none does
   bool matrix_attention = false;
-  uint32_t delta_parts = 1;       // threads that have a channel of a delta net together
+  uint32_t recurrent_parts = 1;       // threads that have a channel of a recurrence together
   uint32_t product_rows = 0;      // of which a workgroup makes one output
   uint32_t attention_rows = 0;    // that read stored rows together, at most
   uint32_t attention_keys = 0;    // stored rows of a tile for each thread
@@ -45,7 +45,7 @@ Profile make_profile(const PhysicalDevice& device);
 
 /// Bytes of a workgroup's memory that attention takes for tiles of so many rows
 /// (shaders/attention.comp). Tiles of products take 16 KiB, the least that Vulkan allows; other
-/// kernels take no more than 5 KiB.
+/// kernels take no more than 8 KiB.
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim);
 /// That shaders/attention_step.comp takes for so many heads.
 uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads);

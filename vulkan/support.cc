@@ -6,7 +6,7 @@ namespace {
 
 // Room that shaders have in shared memory and registers.
 constexpr uint32_t kMostHead = 512, kMostExperts = 1024, kMostUsed = 64, kMostDelta = 256,
-                   kMostTaps = 8;
+                   kMostTaps = 8, kMostState = 256;
 
 Status too_many(uint32_t layer, const char* what, uint32_t has, uint32_t most) {
   return Status::error(Code::kUnsupported, "layer %u has %s %u; the Vulkan tier takes at most %u",
@@ -29,6 +29,14 @@ Status check_delta(uint32_t layer, const DeltaNetSpec& d) {
   return Status::ok();
 }
 
+Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
+  if (m.state_dim > kMostState)
+    return too_many(layer, "states of Mamba-2 of", m.state_dim, kMostState);
+  if (m.conv_kernel > kMostTaps)
+    return too_many(layer, "convolution taps", m.conv_kernel, kMostTaps);
+  return Status::ok();
+}
+
 Status check_mixer(uint32_t i, const LayerSpec& l) {
   switch (l.mixer) {
     case MixerKind::kAttention:
@@ -36,8 +44,9 @@ Status check_mixer(uint32_t i, const LayerSpec& l) {
     case MixerKind::kGatedDeltaNet:
       return check_delta(i, l.delta);
     case MixerKind::kMamba2:
+      return check_mamba(i, l.mamba);
     case MixerKind::kNone:
-      break;  // device/check_parts.h
+      break;
   }
   return Status::ok();
 }

@@ -17,10 +17,10 @@ enum class Buf : uint32_t {
   kK,
   kV,           // [R][Hk*D]
   kQuery,       // [R][H*D] after norm and RoPE
-  kMix,         // [R][H*D] attention output; delta net: output
-  kQkv,         // [R][conv_dim] delta net projections
-  kZ,           // [R][value_dim]
-  kAlpha,       // [R][v heads]
+  kMix,         // [R][H*D] attention output; recurrent mixers: output
+  kQkv,         // [R][conv_dim] what a recurrent mixer's convolution reads
+  kZ,           // [R][value_dim] gate
+  kAlpha,       // [R][v heads] delta net: alpha; Mamba-2: steps
   kBeta,        // [R][v heads]
   kY,           // [R][E] block output before a norm and the residual add
   kFfn,         // [R][F]
@@ -41,7 +41,7 @@ enum class Buf : uint32_t {
   kLogits,     // [head rows][V]
   kTable,      // CallTable
   kAttention,  // scratch of kernels
-  kKernel,     // scratch of products, experts and delta nets, which never run at once
+  kKernel,     // scratch of products, experts and recurrent mixers, which never run at once
   kOtherX,     // [1][E] hidden row of a chain whose kX is still being read
   kChainSync,  // where the blocks of chains meet
   kCount,

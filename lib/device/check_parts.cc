@@ -12,14 +12,12 @@ Status not_yet(uint32_t layer, const char* what) {
 
 Status check_mixer(uint32_t i, const LayerSpec& l) {
   switch (l.mixer) {
-    case MixerKind::kMamba2:
-      return not_yet(i, "is of Mamba-2");
-    case MixerKind::kNone:
-      return not_yet(i, "has no mixer");
     case MixerKind::kAttention:
       if (l.attention.latent) return not_yet(i, "has multi-head latent attention");
       break;
     case MixerKind::kGatedDeltaNet:
+    case MixerKind::kMamba2:
+    case MixerKind::kNone:
       break;
   }
   return Status::ok();
@@ -30,7 +28,8 @@ Status check_ffn(uint32_t i, const LayerSpec& l) {
   switch (f.kind) {
     case FfnKind::kDense:
       if (f.gate && !f.up_bias && !f.down_bias) return Status::ok();
-      return not_yet(i, "has a dense FFN without a gate or with biases");
+      if (!f.gate && f.activation == Activation::kReluSquared) return Status::ok();
+      return not_yet(i, "has a dense FFN with a gate and biases, or without a gate and not of squares");
     case FfnKind::kMoe:
       if (!f.gate) return not_yet(i, "has experts without a gate");
       if (f.scores != RouterScores::kSoftmax || f.choice_bias || f.share_scale != 1.0f)
@@ -39,7 +38,7 @@ Status check_ffn(uint32_t i, const LayerSpec& l) {
                        "their shares, or whose shares are scaled");
       break;
     case FfnKind::kNone:
-      return not_yet(i, "has no FFN");
+      break;
   }
   return Status::ok();
 }
@@ -58,13 +57,8 @@ Status check_parts(const ModelSpec& spec, const Placement& placement) {
     const bool ffn = placement.ffn[l] == DeviceIndex::kHere;
     if (mixer) SHARPI_TRY(check_mixer(l, layer));
     if (ffn) SHARPI_TRY(check_ffn(l, layer));
-    if ((mixer || ffn) && layer.residual_scale != 1.0f)
-      return not_yet(l, "scales what it adds to the residual stream");
-  }
-  if (placement.head == DeviceIndex::kHere && spec.logit_scale != 1.0f) {
-    return Status::error(Code::kUnsupported,
-                         "%s scales its logits, which the GPU does not compute yet; the CPU does",
-                         spec.architecture.c_str());
+    if (ffn && layer.residual_scale != 1.0f && layer.ffn_post_norm && layer.ffn.d_shared != 0)
+      return not_yet(l, "scales a shared expert beside experts with a norm of their own");
   }
   return Status::ok();
 }

@@ -40,6 +40,13 @@ void Fuser::add(const Op& op) {
       return;
     case OpKind::kDeltaOut:
       return mixer_out(layer().delta.out, nullptr);
+    case OpKind::kMambaIn:
+      return mamba_in();
+    case OpKind::kMamba:
+      emit(LaunchKind::kMamba);
+      return;
+    case OpKind::kMambaOut:
+      return mixer_out(layer().mamba.out, nullptr);
     case OpKind::kHead:
       return head();
     case OpKind::kFetchWeights:
@@ -54,9 +61,6 @@ void Fuser::add(const Op& op) {
     case OpKind::kLayerEnd:
       return add_ffn(op);
     case OpKind::kPerLayerInputsAgain:
-    case OpKind::kMambaIn:
-    case OpKind::kMamba:
-    case OpKind::kMambaOut:
       break;  // no launch computes it
   }
   list_.unknown = list_.unknown == nullptr ? op_name(op.kind) : list_.unknown;
@@ -69,15 +73,18 @@ void Fuser::add_ffn(const Op& op) {
       emit(LaunchKind::kFetchWeights);
       break;
     case OpKind::kFfnIn: {
-      RowProduct p = gate_up(f.gate, f.up);
-      p.norm = &layer().ffn_norm;
-      chain(p);
+      if (f.gate) {
+        chain(gate_up(f.gate, f.up));
+      } else {
+        up_alone(f.up, &f.up_bias);
+      }
       break;
     }
     case OpKind::kFfnOut: {
       // Whatever ends the layer scales it.
       const float scale = layer().ple_gate ? 1.0f : layer().output_scale;
-      project_back(Buf::kFfn, f.down, nullptr, layer().ffn_post_norm, scale);
+      project_back(Buf::kFfn, f.down, &f.down_bias, layer().ffn_post_norm, scale,
+                   layer().residual_scale);
       break;
     }
     case OpKind::kRoute:
@@ -135,9 +142,9 @@ void Fuser::chain(const RowProduct& p) {
   sum_ = {};
 }
 
-/// hidden = scale * (hidden + norm(kY)), now or with the next product.
-void Fuser::sum_before_next(const TensorRef& norm, float scale) {
-  sum_ = {true, &norm, scale, Buf::kX, Buf::kX};
+/// hidden = scale * (hidden + share * norm(kY)), now or with the next product.
+void Fuser::sum_before_next(const TensorRef& norm, float scale, float share) {
+  sum_ = {true, &norm, scale, share, Buf::kX, Buf::kX};
   sum_layer_ = layer_;
   if (!sums_wait_ && waiting_.empty()) end_chain();
 }
@@ -212,28 +219,38 @@ void Fuser::delta_in() {
   mixer_in(p);
 }
 
+void Fuser::mamba_in() {
+  const Mamba2Spec& m = layer().mamba;
+  RowProduct p = product(Buf::kX, &layer().mixer_norm);
+  add_task(&p, m.xbc, Buf::kQkv);
+  add_task(&p, m.gate, Buf::kZ);
+  add_task(&p, m.dt, Buf::kAlpha);
+  mixer_in(p);
+}
+
 /// The last product of a mixer: it waits where experts follow.
 void Fuser::mixer_out(const TensorRef& w, const TensorRef* bias) {
   const LayerSpec& l = layer();
   const bool chained = chain_waits() || hidden_ != Buf::kX;
   // The layer's block must follow here: what waits for it would else never be launched.
   const bool ffn_here = facts_.placement->ffn[layer_] == DeviceIndex::kHere;
-  if (!facts_.fuses || chained || l.ffn.kind != FfnKind::kMoe || l.mixer_post_norm || !ffn_here ||
+  const bool plain = !l.mixer_post_norm && l.residual_scale == 1.0f;
+  if (!facts_.fuses || chained || l.ffn.kind != FfnKind::kMoe || !plain || !ffn_here ||
       parts_experts(layer_))
-    return project_back(Buf::kMix, w, bias, l.mixer_post_norm, 1.0f);
+    return project_back(Buf::kMix, w, bias, l.mixer_post_norm, 1.0f, l.residual_scale);
   RowProduct p = product(Buf::kMix, w, Buf::kX, bias);
   p.epilogue = Epilogue::kAdd;
   before_ = p;
 }
 
-/// x += W y + bias, through kY when a norm or a scale comes in between.
+/// x += share * (W y + bias), through kY when a norm or a scale comes in between.
 void Fuser::project_back(Buf from, const TensorRef& w, const TensorRef* bias,
-                         const TensorRef& post_norm, float scale) {
-  const bool direct = !post_norm && scale == 1.0f;
+                         const TensorRef& post_norm, float scale, float share) {
+  const bool direct = !post_norm && scale == 1.0f && share == 1.0f;
   RowProduct p = product(from, w, direct ? hidden_ : Buf::kY, bias);
   if (direct) p.epilogue = Epilogue::kAdd;
   chain(p);
-  if (!direct) sum_before_next(post_norm, scale);
+  if (!direct) sum_before_next(post_norm, scale, share);
 }
 
 // --- per-layer inputs, the head ---
@@ -249,7 +266,7 @@ void Fuser::inject_per_layer() {
   end_chain();
   emit_product(product(Buf::kX, l.ple_gate, Buf::kPleTmp));
   emit(LaunchKind::kPerLayerGate);
-  project_back(Buf::kPleTmp, l.ple_proj, nullptr, l.ple_post_norm, l.output_scale);
+  project_back(Buf::kPleTmp, l.ple_proj, nullptr, l.ple_post_norm, l.output_scale, 1.0f);
 }
 
 void Fuser::head() {

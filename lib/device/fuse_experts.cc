@@ -14,6 +14,15 @@ RowProduct Fuser::gate_up(const TensorRef& gate, const TensorRef& up) const {
   return p;
 }
 
+/// Hidden rows of an FFN without a gate.
+void Fuser::up_alone(const TensorRef& up, const TensorRef* bias) {
+  RowProduct p = product(Buf::kX, &layer().ffn_norm);
+  add_task(&p, up, Buf::kFfn, bias);
+  chain(p);
+  end_chain();
+  emit(LaunchKind::kActivation);
+}
+
 void Fuser::launch_experts(const Experts& e, const RowProduct* after) {
   const auto first = static_cast<uint32_t>(list_.links.size());
   if (e.before) list_.links.push_back({*e.before, {}, e.layer});
@@ -33,7 +42,7 @@ void Fuser::end_experts() {
 
 /// Router, routed and shared experts. Everything that reads the block's input runs before the first
 /// add to it. Experts on the CPU: they are asked for first and added last, so that the host and the
-/// device work at the same time.
+/// device work at the same time. What is added in a share goes through kY, all of it together.
 void Fuser::experts() {
   const LayerSpec& l = layer();
   const FfnSpec& f = l.ffn;
@@ -46,12 +55,13 @@ void Fuser::experts() {
   end_chain();
   Experts e;
   e.layer = layer_;
-  e.add = !l.ffn_post_norm;
+  const bool shares = l.residual_scale != 1.0f;
+  e.add = !l.ffn_post_norm && !shares;
   e.to = e.add ? Buf::kX : Buf::kY;
   e.before = std::exchange(before_, std::nullopt);
   // Several rows: the shared expert's products are in chains with the mixers' in front and behind.
   const bool apart = parted || !takes(e, nullptr), plain = e.add && scale == 1.0f && !l.ple_gate;
-  const bool joins = apart && !parted && chains_ && facts_.n_rows > 1 && plain && f.d_shared != 0;
+  const bool joins = apart && !parted && chains_ && facts_.n_rows > 1 && plain && f.shared_gate;
   if (e.before && apart) {
     const RowProduct before = *std::exchange(e.before, {});
     joins ? chain(before) : emit_product(before);
@@ -66,12 +76,18 @@ void Fuser::experts() {
   } else {
     expert_launches(e, parted, joins);
   }
-  const bool scale_last = f.d_shared != 0 || e.add;  // otherwise the residual add takes it along
-  if (!e.add)
-    emit_sum({true, &l.ffn_post_norm, scale_last ? 1.0f : scale, Buf::kX, Buf::kX}, layer_);
-  if (f.d_shared != 0 && !at_once) shared_expert_out(joins);
+  const bool shared = f.d_shared != 0 && !at_once;
+  // Otherwise the residual add takes it along.
+  const bool scale_last = (f.d_shared != 0 && !shares) || e.add;
+  if (shared && shares) shared_expert_out(Buf::kY, joins);
+  if (!e.add) {
+    const float last = scale_last ? 1.0f : scale;
+    emit_sum({true, &l.ffn_post_norm, last, l.residual_scale, Buf::kX, Buf::kX}, layer_);
+  }
+  if (shared && !shares) shared_expert_out(Buf::kX, joins);
   if (parted && e.add) emit(LaunchKind::kAnswers);
-  if (scale_last && scale != 1.0f) emit_sum({false, nullptr, scale, Buf::kX, Buf::kX}, layer_);
+  if (scale_last && scale != 1.0f)
+    emit_sum({false, nullptr, scale, 1.0f, Buf::kX, Buf::kX}, layer_);
 }
 
 /// What reads the block's input, kernel by kernel; joins: the shared expert's products in chains.
@@ -88,7 +104,11 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
   emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
   if (f.shared_gate_inp) emit(LaunchKind::kSharedGate);
-  if (f.d_shared != 0 && !joins) emit_product(gate_up(f.shared_gate, f.shared_up));
+  if (f.d_shared != 0 && !f.shared_gate) {
+    up_alone(f.shared_up, nullptr);
+  } else if (f.d_shared != 0 && !joins) {
+    emit_product(gate_up(f.shared_gate, f.shared_up));
+  }
   if (!parted || facts_.expert_slots) {
     Launch& l = emit(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts);
     l.to = e.to;
@@ -117,7 +137,7 @@ void Fuser::experts_beside_dense() {
 
   emit_product(gate_up(f.shared_gate, f.shared_up));
   emit_product(product(Buf::kFfn, f.shared_down, Buf::kY));
-  emit_sum({true, &f.shared_post_norm, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
+  emit_sum({true, &f.shared_post_norm, 1.0f, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
 
   const auto to_y = [&](LaunchKind kind, bool add) {
     Launch& launch = emit(kind);
@@ -127,14 +147,14 @@ void Fuser::experts_beside_dense() {
   const bool here = !parted || facts_.expert_slots;
   if (here) to_y(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts, false);
   if (parted) to_y(LaunchKind::kAnswers, here);
-  emit_sum({true, &f.expert_post_norm, 1.0f, Buf::kMoeSum, Buf::kY}, layer_);
+  emit_sum({true, &f.expert_post_norm, 1.0f, 1.0f, Buf::kMoeSum, Buf::kY}, layer_);
   const float scale = l.ple_gate ? 1.0f : l.output_scale;
-  emit_sum({true, &l.ffn_post_norm, scale, Buf::kX, Buf::kX}, layer_);
+  emit_sum({true, &l.ffn_post_norm, scale, l.residual_scale, Buf::kX, Buf::kX}, layer_);
 }
 
-void Fuser::shared_expert_out(bool joins) {
+void Fuser::shared_expert_out(Buf to, bool joins) {
   const FfnSpec& f = layer().ffn;
-  RowProduct p = product(Buf::kFfn, f.shared_down, Buf::kX);
+  RowProduct p = product(Buf::kFfn, f.shared_down, to);
   p.epilogue = Epilogue::kAdd;
   p.shared_scale = static_cast<bool>(f.shared_gate_inp);
   joins ? chain(p) : emit_product(p);

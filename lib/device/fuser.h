@@ -84,7 +84,7 @@ class Fuser {
   // Chains. The hidden row moves between kX and kOtherX, because blocks that are ahead must not
   // overwrite what others still read; between chains it is in kX.
   void chain(const RowProduct& p);
-  void sum_before_next(const TensorRef& norm, float scale);
+  void sum_before_next(const TensorRef& norm, float scale, float share);
   void launch_chain();
   void begin_apart();
   void end_chain();
@@ -93,10 +93,12 @@ class Fuser {
   void mixer_in(const RowProduct& p);
   void mixer_out(const TensorRef& w, const TensorRef* bias);
   void project_back(Buf from, const TensorRef& w, const TensorRef* bias, const TensorRef& post_norm,
-                    float scale);
+                    float scale, float share);
   void attention_in();
   void delta_in();
+  void mamba_in();
   RowProduct gate_up(const TensorRef& gate, const TensorRef& up) const;
+  void up_alone(const TensorRef& up, const TensorRef* bias);
 
   // Experts.
   struct Experts {
@@ -115,7 +117,7 @@ class Fuser {
   void experts();
   void experts_beside_dense();
   void expert_launches(const Experts& e, bool parted, bool joins);
-  void shared_expert_out(bool joins);
+  void shared_expert_out(Buf to, bool joins);
   bool parts_experts(uint32_t layer) const { return facts_.placement->parts_experts(spec_, layer); }
 
   void per_layer_inputs();

@@ -70,6 +70,10 @@ std::string text_of(const LaunchList& list, const Launch& l) {
       return "attention";
     case LaunchKind::kDeltaNet:
       return "delta net";
+    case LaunchKind::kMamba:
+      return "mamba";
+    case LaunchKind::kActivation:
+      return "activation";
     case LaunchKind::kRouter:
       return "choose experts";
     case LaunchKind::kSharedGate:

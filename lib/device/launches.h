@@ -32,6 +32,8 @@ enum class LaunchKind : uint8_t {
   kRows,      // queries, keys and values: norms, RoPE, to where they are kept
   kAttention,
   kDeltaNet,
+  kMamba,
+  kActivation,  // of hidden rows that no gate goes with
   kRouter,      // choice and shares of the experts, from the logits
   kSharedGate,  // of the shared expert
   kExperts,     // routed ones
@@ -71,11 +73,11 @@ struct RowProduct {
 /// RowSum::x where nothing is added to.
 inline constexpr Buf kNoRows = Buf::kCount;
 
-/// to = scale * (x + norm(kY)).
+/// to = scale * (x + share * norm(kY)).
 struct RowSum {
   bool adds = false;                // nothing is added: x is scaled or copied
   const TensorRef* norm = nullptr;  // nullptr or absent: none
-  float scale = 1.0f;
+  float scale = 1.0f, share = 1.0f;
   Buf x = Buf::kX, to = Buf::kX;
 };
 
@@ -156,6 +158,9 @@ bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
 /// How the hidden rows of an FFN become one.
 Epilogue gated(const FfnSpec& f);
+
+/// Elements of a row that kActivation goes over: of a dense FFN, or of the shared expert.
+uint32_t hidden_width(const FfnSpec& f);
 
 LaunchList fuse(const SegmentProgram& program, const PassFacts& facts, const StepKernels& kernels);
 

@@ -27,9 +27,13 @@ Epilogue gated(const FfnSpec& f) {
       return Epilogue::kSwiGluClamped;
     case Activation::kGeluErf:
     case Activation::kReluSquared:
-      break;  // no GPU tier takes it: check_parts()
+      break;  // without a gate: LaunchKind::kActivation
   }
   return Epilogue::kSwiGlu;
+}
+
+uint32_t hidden_width(const FfnSpec& f) {
+  return f.kind == FfnKind::kDense ? f.d_ff : f.d_shared;
 }
 
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement) {

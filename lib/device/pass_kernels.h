@@ -26,6 +26,7 @@ struct WorkspaceWidths {
   uint32_t attn_heads = 0, attn_dim = 0, n_half = 0;
   bool has_shared = false, beside_dense = false, parts_experts = false;
   std::vector<const DeltaNetSpec*> deltas;
+  std::vector<const Mamba2Spec*> mambas;
 };
 
 /// Bytes of the buffers that are the kernels' own.

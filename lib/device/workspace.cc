@@ -42,6 +42,16 @@ void add_delta(Widths* w, const DeltaNetSpec& d) {
   w->deltas.push_back(&d);
 }
 
+void add_mamba(Widths* w, const Mamba2Spec& m) {
+  take(&w->conv, uint64_t{m.conv_dim()});
+  take(&w->z, uint64_t{m.inner()});
+  take(&w->mix, uint64_t{m.inner()});
+  take(&w->widest_in, uint64_t{m.inner()});
+  take(&w->widest_out, uint64_t{m.conv_dim()});
+  take(&w->heads_v, uint64_t{m.n_heads});
+  w->mambas.push_back(&m);
+}
+
 void add_ffn(Widths* w, const FfnSpec& f) {
   const uint32_t dense = f.kind == FfnKind::kDense ? f.d_ff : f.d_shared;
   take(&w->ffn, uint64_t{dense});
@@ -73,8 +83,10 @@ Widths measure(const ModelSpec& spec, const Placement& placement, const Placemen
           add_delta(&w, layer.delta);
           break;
         case MixerKind::kMamba2:
+          add_mamba(&w, layer.mamba);
+          break;
         case MixerKind::kNone:
-          break;  // check_parts() refuses them
+          break;
       }
     }
     if (placement.ffn[l] == DeviceIndex::kHere) add_ffn(&w, layer.ffn);

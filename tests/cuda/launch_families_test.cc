@@ -368,5 +368,27 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
             "a block, but Small Card (compute capability 8.9) has 85000");
 }
 
+/// What the room has launches for and no kernel of this tier computes.
+TEST(Families, PartsWithoutKernelsAreRefusedByName) {
+  const DeviceProfile& card = cuda::find_card("8.9")->profile;
+  const ModelSpec& whole = *published_models()[0].spec;
+  const auto refusal = [&](const auto& change, DeviceIndex tier = DeviceIndex::kHere) {
+    ModelSpec spec = whole;
+    change(&spec);
+    return cuda::check_support(card, "Some Card", spec, Placement::all(spec, tier)).text();
+  };
+  const std::string yet = ", which CUDA's tier does not compute yet; the CPU and Vulkan's tier do";
+  const auto mamba = [](ModelSpec* s) { s->layers[2].mixer = MixerKind::kMamba2; };
+  EXPECT_EQ(refusal(mamba), "layer 2 is of Mamba-2" + yet);
+  EXPECT_EQ(refusal(mamba, DeviceIndex::kHost), "");
+  EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[1].residual_scale = 0.5f; }),
+            "layer 1 scales what it adds to the residual stream" + yet);
+  EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[3].ffn.gate = {}; }),
+            "layer 3 has an FFN without a gate" + yet);
+  EXPECT_EQ(refusal([](ModelSpec* s) { s->logit_scale = 0.5f; }),
+            whole.architecture + " scales its logits" + yet);
+  EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[0].mixer = MixerKind::kNone; }), "");
+}
+
 }  // namespace
 }  // namespace sharpi::testing

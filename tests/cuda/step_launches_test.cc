@@ -29,7 +29,7 @@ struct NamedSpec {
 const std::vector<NamedSpec>& specs() {
   static const std::vector<NamedSpec> specs = [] {
     std::vector<NamedSpec> made;
-    for (const std::string& name : device_models()) {
+    for (const std::string& name : cuda_models()) {
       const auto fixture = find_fixture(name);
       if (!fixture) continue;
       auto file = GgufFile::open(fixture->gguf_path);

@@ -249,7 +249,7 @@ TEST_P(Truth, OverDrafters) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Truth, ::testing::ValuesIn(device_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, Truth, ::testing::ValuesIn(cuda_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

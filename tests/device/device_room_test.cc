@@ -140,8 +140,7 @@ TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
       {"rand-bert", "bert is an encoder, which the GPU does not compute yet"},
       {"rand-nomic-bert", "nomic-bert is an encoder, which the GPU does not compute yet"},
       {"rand-gemma-embedding", "gemma-embedding is an encoder, which the GPU does not compute yet"},
-      {"rand-granite", "layer 0 is of Mamba-2, which the GPU does not compute yet; the CPU does"},
-      {"rand-nemotron-moe", "layer 0 is of Mamba-2, which the GPU does not compute yet"},
+      {"rand-nemotron-moe", "layer 1 has experts without a gate, which the GPU does not compute"},
       {"rand-deepseek2", "layer 0 has multi-head latent attention, which the GPU does not compute"},
       {"rand-glm-flash",
        "layer 0 has multi-head latent attention, which the GPU does not compute"}};

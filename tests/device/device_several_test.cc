@@ -151,7 +151,9 @@ std::vector<test::ModelRecipe> several_recipes() {
           test::tiny_gemma4moe(),
           test::tiny_qwen35(),
           test::tiny_qwen35moe(),
-          with_layers(test::tiny_gpt_oss(), 4)};
+          with_layers(test::tiny_gpt_oss(), 4),
+          test::tiny_granite(),
+          test::tiny_nemotron_dense()};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Several, ::testing::ValuesIn(several_recipes()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {

@@ -40,6 +40,15 @@ Status HostLaunch::run() const {
     case LaunchKind::kDeltaNet:
       delta();
       break;
+    case LaunchKind::kMamba:
+      mamba();
+      break;
+    case LaunchKind::kActivation:
+      for (uint64_t i = 0; i < uint64_t{n()} * hidden_width(layer().ffn); ++i) {
+        float& h = buf(Buf::kFfn)[i];
+        h = std::max(h, 0.0f) * std::max(h, 0.0f);
+      }
+      break;
     case LaunchKind::kRouter:
       route();
       break;
@@ -119,7 +128,8 @@ void HostLaunch::residual(const RowSum& sum) const {
     if (sum.adds) std::copy_n(buf(Buf::kY) + r * e, e, y.data());
     const float* weight = floats(sum.norm);
     if (sum.adds && weight != nullptr) norm(y.data(), weight, s_.rms_eps, e, y.data());
-    for (uint64_t i = 0; i < e; ++i) to[i] = sum.scale * ((x == nullptr ? 0.0f : x[i]) + y[i]);
+    for (uint64_t i = 0; i < e; ++i) 
+      to[i] = sum.scale * ((x == nullptr ? 0.0f : x[i]) + sum.share * y[i]);
   }
 }
 
@@ -394,6 +404,15 @@ void HostLaunch::delta() const {
   }
 }
 
+void HostLaunch::mamba() const {
+  const MambaRows rows{m_, l_.layer};
+  for (uint32_t s = 0; s < batch_.n_sequences; ++s) {
+    const BatchSequence& q = batch_.table.sequences[s];
+    if (q.n_rows == 0 || q.state_in == nullptr) continue;
+    rows.rows(q, buf(Buf::kQkv), buf(Buf::kZ), buf(Buf::kAlpha), buf(Buf::kMix));
+  }
+}
+
 void HostLaunch::per_layer_table() const {
   const uint64_t width = uint64_t{s_.n_layers()} * s_.d_ple;
   for (uint64_t r = 0; r < n(); ++r) {
@@ -420,7 +439,7 @@ void HostLaunch::logits() const {
   for (uint64_t r = 0; r < n_head_; ++r) {
     float* to = ws_.logits()[r];
     for (uint64_t v = 0; to != nullptr && v < s_.n_vocab; ++v) {
-      const float x = buf(Buf::kLogits)[r * s_.n_vocab + v];
+      const float x = s_.logit_scale * buf(Buf::kLogits)[r * s_.n_vocab + v];
       to[v] = cap == 0.0f ? x : cap * std::tanh(x / cap);
     }
   }

@@ -12,6 +12,7 @@
 #include "base/cpu_relax.h"
 #include "device/host_delta.h"
 #include "device/host_device.h"
+#include "device/host_mamba.h"
 #include "device/host_matrix.h"
 #include "device/loaded_model.h"
 #include "device/pass_kernels.h"
@@ -100,6 +101,7 @@ class HostLaunch {
   void attend_row(const KvLayer& kv, uint32_t r, uint32_t head) const;
   void keep_ring() const;
   void delta() const;
+  void mamba() const;
   void route() const;
   void experts(bool slots) const;
   void send_rows() const;

@@ -42,7 +42,11 @@ class HostPassKernels final : public PassKernels {
   Status replay(const LoadedModel& model, const DeviceSession& session,
                 uint32_t layer) const override {
     host_queue(*model.stream).give([&model, layer, q = pending_sequence(session)] {
-      DeltaRows{model, layer}.replay(q);
+      if (model.spec().layers[layer].mixer == MixerKind::kMamba2) {
+        MambaRows{model, layer}.replay(q);
+      } else {
+        DeltaRows{model, layer}.replay(q);
+      }
       return Status::ok();
     });
     return Status::ok();

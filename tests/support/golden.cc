@@ -93,10 +93,19 @@ GoldenPerplexity read_perplexity(JsonReader& json) {
 
 constexpr std::string_view kLatent[] = {"rand-deepseek2", "rand-glm-flash"};
 
-/// Hybrids with Mamba-2 and models with latent attention, which GPU tiers refuse by name.
+/// Models with latent attention, and with experts of squares, which GPU tiers refuse by name.
 bool only_on_the_cpu(const std::string& name) {
+  return name == "rand-nemotron-moe" || stores_one_row(name);
+}
+/// Those and hybrids with Mamba-2.
+bool not_on_cuda(const std::string& name) {
   return name.starts_with("rand-granite") || name.starts_with("rand-nemotron") ||
-         stores_one_row(name);
+         only_on_the_cpu(name);
+}
+std::vector<std::string> all_but(bool (*refused)(const std::string&)) {
+  std::vector<std::string> all = all_models();
+  std::erase_if(all, refused);
+  return all;
 }
 
 std::string golden_in(const std::string& folder, std::string_view name) {
@@ -165,18 +174,19 @@ const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
-    if (test::suites_on_gpu()) std::erase_if(all, only_on_the_cpu);
+    if (test::suites_on_gpu()) std::erase_if(all, not_on_cuda);
     return all;
   }();
   return names;
 }
 
 const std::vector<std::string>& device_models() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = all_models();
-    std::erase_if(all, only_on_the_cpu);
-    return all;
-  }();
+  static const std::vector<std::string> names = all_but(only_on_the_cpu);
+  return names;
+}
+
+const std::vector<std::string>& cuda_models() {
+  static const std::vector<std::string> names = all_but(not_on_cuda);
   return names;
 }
 

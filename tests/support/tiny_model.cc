@@ -97,6 +97,12 @@ ModelFile& ModelFile::erase_key(std::string_view key) {
   return *this;
 }
 
+ModelRecipe tiny_nemotron_dense() {
+  ModelRecipe r = tiny_nemotron();
+  r.arch = "nemotron_h";
+  return r;
+}
+
 void ModelFile::add_keys(const ModelRecipe& r) {
   set("general.architecture", r.arch).set("general.name", std::string("test model"));
   set("block_count", r.n_blocks()).set("context_length", r.n_ctx);
@@ -107,14 +113,14 @@ void ModelFile::add_keys(const ModelRecipe& r) {
   if (r.n_rot != 0) set("rope.dimension_count", r.n_rot);
   const bool moe = r.arch == "qwen3moe" || r.arch == "olmoe" || r.arch == "qwen35moe" ||
                    r.arch == "qwen3next" || r.arch == "gpt-oss" || r.arch == "deepseek2" ||
-                   r.is_mamba() || r.beside_dense;
+                   (r.is_mamba() && r.arch != "nemotron_h") || r.beside_dense;
   if (moe) set("expert_count", r.n_experts).set("expert_used_count", r.n_used);
   if (r.arch == "olmoe" || r.arch == "granitehybrid") {
     set("feed_forward_length", r.d_expert);
   } else if (moe) {
     set("expert_feed_forward_length", r.d_expert);
   }
-  if (!moe || r.beside_dense) {
+  if ((!moe && !r.is_mamba()) || r.beside_dense) {
     set("feed_forward_length", r.d_ff);
   }
   if (r.arch == "phi3") {

@@ -95,6 +95,7 @@ ModelRecipe tiny_qwen35moe();
 ModelRecipe tiny_qwen3next();  // projections in one matrix, key head by key head
 ModelRecipe tiny_granite();    // Mamba-2 and attention, a mixture with a shared expert in each
 ModelRecipe tiny_nemotron();   // layers of one thing only
+ModelRecipe tiny_nemotron_dense();
 ModelRecipe tiny_deepseek2();  // latent attention, a dense layer and then experts
 std::vector<ModelRecipe> tiny_recipes();
 /// These and the three above, which only the CPU computes: where suites run on a GPU, these.

@@ -112,7 +112,7 @@ class Table {
     norm("attn_k_norm.weight", whole_norm ? kv : r_.head_dim);
   }
   void add_dense(uint64_t d_ff) {
-    matrix("ffn_gate.weight", {r_.n_embd, d_ff});
+    if (!r_.is_nemotron()) matrix("ffn_gate.weight", {r_.n_embd, d_ff});
     matrix("ffn_up.weight", {r_.n_embd, d_ff});
     matrix("ffn_down.weight", {d_ff, r_.n_embd}, 0.5);
   }
@@ -293,6 +293,7 @@ class Table {
     }
     if (!ffn) return;
     if (!r_.is_nemotron()) norm("ffn_norm.weight", r_.n_embd);
+    if (r_.arch == "nemotron_h") return add_dense(r_.d_expert);
     add_moe();
     add_shared_expert();
     if (r_.is_nemotron()) uniform("exp_probs_b.bias", r_.n_experts, -0.3, 0.3);

@@ -27,23 +27,7 @@ float over_parts(float x) {
   for (uint i = 1; i < PARTS; i *= 2) x += subgroupShuffleXor(x, i);
   return x;
 }
-float raw(uint64_t tail, uint64_t x, uint conv_dim, int t, uint c) {
-  return t < 0 ? F32(tail).v[uint(t + int(TAPS) - 1) * conv_dim + c]
-               : F32(x + uint64_t(t) * conv_dim * 4).v[c];
-}
-float convolved(uint64_t tail, uint64_t x, uint conv_dim, int t, uint c) {
-  F32 taps = F32(U64(p.parameters).v[0]);
-  float sum = 0.0;
-  FOR_EACH(i, TAPS,
-           sum += taps.v[c * TAPS + i] * raw(tail, x, conv_dim, t + int(i) - int(TAPS) + 1, c);)
-  return silu(sum);
-}
-// log(1 + e^x), to the last bits where e^x is small.
-float softplus(float x) {
-  if (x > 20.0) return x;
-  const float e = exp(x), sum = 1.0 + e;
-  return sum == 1.0 ? e : log(sum) * (e / (sum - 1.0));
-}
+#include "recurrent.glsl"
 void main() {
   const uint s = item() / p.n_v_heads, h = item() % p.n_v_heads;
   if (s >= p.n_sequences) return;
@@ -63,6 +47,7 @@ void main() {
                                       : p.alpha + first * p.n_v_heads * 4;
   const uint64_t betas = REPLAY != 0 ? seq.kept + uint64_t(p.plane_beta) * seq.kept_rows * 4
                                      : p.beta + first * p.n_v_heads * 4;
+  const uint64_t taps = U64(p.parameters).v[0];
   const float dt = F32(U64(p.parameters).v[1]).v[h], a = F32(U64(p.parameters).v[2]).v[h];
   const uint kh = p.grouped != 0 ? h / (p.n_v_heads / p.n_k_heads) : h % p.n_k_heads;
   const uint64_t state_at = p.state_offset + uint64_t(h) * DIM * DIM * 4;
@@ -85,7 +70,7 @@ void main() {
       for (uint i = me(); i < 2 * DIM; i += threads()) {
         const bool of_key = i >= DIM;
         const uint c = kh * DIM + i % DIM + (of_key ? key : 0);
-        const float f = convolved(tail, x, conv_dim, int(t), c);
+        const float f = convolved(taps, 0, tail, x, conv_dim, int(t), c);
         if (of_key) {
           k[i - DIM] = f;
           kk += f * f;
@@ -103,7 +88,7 @@ void main() {
         float sk = 0.0;
         FOR_EACH(i, kKept, sk += state[i] * k[part * kKept + i];)
         sk = over_parts(sk);
-        const float v = convolved(tail, x, conv_dim, int(t), 2 * key + h * DIM + j);
+        const float v = convolved(taps, 0, tail, x, conv_dim, int(t), 2 * key + h * DIM + j);
         const float d = beta * (v - decay * sk * fk) * fk;
         float o = 0.0;
         FOR_EACH(i, kKept, state[i] = decay * state[i] + d * k[part * kKept + i];

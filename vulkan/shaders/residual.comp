@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: MIT
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-// to[r] = scale * (x[r] + norm(y[r])); x, y may be absent, and the norm. NORMED: then next[r] = rms_norm(to[r]) *
+// to[r] = scale * (x[r] + share * norm(y[r])); x, y may be absent, and the norm. NORMED: then next[r] = rms_norm(to[r]) *
 // next_weight, BYTES: in 8 bits too, at `bytes`. A workgroup has a row.
 layout(constant_id = 1) const uint NORMED = 0;
 layout(constant_id = 2) const uint BYTES = 0;
 layout(push_constant) uniform P {
   uint64_t x, y, weight, to, next_weight, next, bytes;
   uint n;
-  float eps, scale;
+  float eps, scale, share;
   uint rows;
 } p;
 #include "quantise.glsl"
@@ -18,8 +18,8 @@ void main() {
   const uint r = item();
   if (r >= p.rows) return;
   const uint64_t at = uint64_t(r) * p.n * 4;
-  float f = 1.0, sum = 0.0;
-  if (p.y != 0 && p.weight != 0) f = 1.0 / sqrt(sum_all(squares(p.y + at, p.n)) / float(p.n) + p.eps);
+  float f = p.share, sum = 0.0;
+  if (p.y != 0 && p.weight != 0) f /= sqrt(sum_all(squares(p.y + at, p.n)) / float(p.n) + p.eps);
   // By the threads that read it again: put_normed() of norm.glsl.
   if (p.n % 4 == 0) {
     for (uint i = lane(); i < p.n / 4; i += threads()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The launches of a pass as dispatches: what each kind (device/launches.h) runs, with the addresses
 // of its buffers. pass_launches.cc has embeddings, products and ends, mixer_launches.cc attention,
-// recurrent_launches.cc recurrent mixers, ffn_launches.cc the mixtures of experts. Thread rule: of the call that runs.
+// recurrent_launches.cc recurrent mixers, ffn_launches.cc the mixtures of experts. Thread rule: of
+// the call that runs.
 #pragma once
 
 #include "device/loaded_model.h"

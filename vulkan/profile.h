@@ -18,7 +18,7 @@ struct Profile {
   bool byte_dots = false;       // products in 8 bits
   uint32_t matrix_threads = 0;  // of one whose subgroups multiply matrices; 0: none does
   bool matrix_attention = false;
-  uint32_t recurrent_parts = 1;       // threads that have a channel of a recurrence together
+  uint32_t recurrent_parts = 1;   // threads that have a channel of a recurrence together
   uint32_t product_rows = 0;      // of which a workgroup makes one output
   uint32_t attention_rows = 0;    // that read stored rows together, at most
   uint32_t attention_keys = 0;    // stored rows of a tile for each thread

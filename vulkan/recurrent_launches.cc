@@ -22,8 +22,7 @@ constexpr uint32_t kHeldElements = 1024, kHeldRows = 8, kLeastThreads = 64;
 
 }  // namespace
 
-RecurrentRun::Parameters RecurrentRun::parameters(
-    std::span<const TensorRef* const> weights) const {
+RecurrentRun::Parameters RecurrentRun::parameters(std::span<const TensorRef* const> weights) const {
   Parameters p;
   for (size_t i = 0; i < weights.size(); ++i)
     p.weights[i] = reinterpret_cast<uint64_t>(m.floats(*weights[i]));
@@ -80,8 +79,7 @@ Status DeltaRun::run(const Queue& queue, bool replay) const {
 Kernel DeltaRun::recurrence(bool replay, uint32_t from) const {
   const DeltaNetSpec& d = m.spec().layers[layer].delta;
   const Profile& f = device.driver().profile();
-  const uint32_t parts =
-      f.recurrent_parts * d.head_dim <= f.most_threads ? f.recurrent_parts : 1;
+  const uint32_t parts = f.recurrent_parts * d.head_dim <= f.most_threads ? f.recurrent_parts : 1;
   Kernel k{Shader::delta,
            {replay ? 1u : 0u, d.head_dim, d.conv_kernel, parts},
            Args(),

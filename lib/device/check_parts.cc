@@ -29,7 +29,7 @@ Status check_ffn(uint32_t i, const LayerSpec& l) {
     case FfnKind::kDense:
       if (f.gate && !f.up_bias && !f.down_bias) return Status::ok();
       if (!f.gate && f.activation == Activation::kReluSquared) return Status::ok();
-      return not_yet(i, "has a dense FFN with a gate and biases, or without a gate and not of squares");
+      return not_yet(i, "has a dense FFN with a gate and biases, or without and not of squares");
     case FfnKind::kMoe:
       if (!f.gate) return not_yet(i, "has experts without a gate");
       if (f.scores != RouterScores::kSoftmax || f.choice_bias || f.share_scale != 1.0f)

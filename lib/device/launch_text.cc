@@ -44,8 +44,9 @@ std::string joined(const LaunchList& list, const Launch& l, const char* between)
   return text.append("]");
 }
 
-std::string text_of(const LaunchList& list, const Launch& l) {
-  switch (l.kind) {
+/// What is the same in every list.
+const char* name_of(LaunchKind kind) {
+  switch (kind) {
     case LaunchKind::kEmbed:
       return "embed";
     case LaunchKind::kEmbedPairs:
@@ -56,12 +57,6 @@ std::string text_of(const LaunchList& list, const Launch& l) {
       return "per-layer inputs";
     case LaunchKind::kRopeTables:
       return "rope tables";
-    case LaunchKind::kProduct:
-      return link_text(list.links[l.first_link]);
-    case LaunchKind::kChain:
-      return joined(list, l, nullptr);
-    case LaunchKind::kResidual:
-      return sum_text(l.sum);
     case LaunchKind::kKeepRing:
       return "keep ring";
     case LaunchKind::kRows:
@@ -80,8 +75,6 @@ std::string text_of(const LaunchList& list, const Launch& l) {
       return "shared gate";
     case LaunchKind::kExperts:
       return "experts";
-    case LaunchKind::kMoeStep:
-      return joined(list, l, "experts");
     case LaunchKind::kSendRows:
       return "ask the host";
     case LaunchKind::kSlotExperts:
@@ -100,10 +93,22 @@ std::string text_of(const LaunchList& list, const Launch& l) {
       return "fetch weights";
     case LaunchKind::kReleaseWeights:
       return "release weights";
+    case LaunchKind::kProduct:
+    case LaunchKind::kChain:
+    case LaunchKind::kResidual:
+    case LaunchKind::kMoeStep:
+      break;  // text_of() has them
     case LaunchKind::kLayerEnd:
-      return "";  // nothing is launched
+      break;  // nothing is launched
   }
   return "";
+}
+
+std::string text_of(const LaunchList& list, const Launch& l) {
+  if (l.kind == LaunchKind::kProduct) return link_text(list.links[l.first_link]);
+  if (l.kind == LaunchKind::kChain) return joined(list, l, nullptr);
+  if (l.kind == LaunchKind::kMoeStep) return joined(list, l, "experts");
+  return l.kind == LaunchKind::kResidual ? sum_text(l.sum) : name_of(l.kind);
 }
 
 bool belongs_to_a_layer(const LaunchList& list, const Launch& l) {

@@ -128,7 +128,7 @@ void HostLaunch::residual(const RowSum& sum) const {
     if (sum.adds) std::copy_n(buf(Buf::kY) + r * e, e, y.data());
     const float* weight = floats(sum.norm);
     if (sum.adds && weight != nullptr) norm(y.data(), weight, s_.rms_eps, e, y.data());
-    for (uint64_t i = 0; i < e; ++i) 
+    for (uint64_t i = 0; i < e; ++i)
       to[i] = sum.scale * ((x == nullptr ? 0.0f : x[i]) + sum.share * y[i]);
   }
 }

@@ -314,7 +314,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanClasses,
                          ::testing::Values(wide_heads(), test::tiny_gemma3(), test::tiny_qwen3moe(),
-                                           test::tiny_qwen35()),
+                                           test::tiny_qwen35(), test::tiny_granite()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
                            return p.param.arch + "_" + std::to_string(p.index);
                          });

@@ -91,6 +91,7 @@ class CudaKernels final : public device::DeviceKernels {
     v.first_kv = p.first_kv;
     v.n_kv = p.n_kv;
     if (p.o_data != nullptr) v.o = matrix_of(*p.o, p.o_data);
+    v.n_outputs = p.n_outputs;
     v.norms = p.norms;
     v.workspace = p.workspace;
     v.workspace_bytes = p.workspace_bytes;

@@ -319,7 +319,8 @@ typedef uint32_t sharpi_policy;
 #define SHARPI_POLICY_DEFENSIVE 3u             /**< Max over window and group with a mean floor
                                                     (arXiv 2510.13334). */
 #define SHARPI_POLICY_VALUE     4u             /**< SnapKV scores times the L1 norm of the value through
-                                                    the output projection (arXiv 2502.03805). */
+                                                    the output projection, of which the first 128
+                                                    outputs count (arXiv 2502.03805). */
 #define SHARPI_POLICY_SPAN      5u             /**< A hit also marks the rows that follow it. */
 #define SHARPI_POLICY_RETRIEVAL 6u             /**< Span over the largest term instead of the mean; a hit of
                                                     any layer or head counts in all of them, and a
@@ -431,7 +432,8 @@ typedef struct sharpi_session_params {
                                                     layers share address ranges, and memory stays for as
                                                     many rows as the fullest layer has. */
   uint32_t n_probe;                            /**< Tokens of `probe`, a question whose queries score the
-                                                    rows of a bounded session; default 0 = none. */
+                                                    rows of a bounded session, at most a chunk; default 0
+                                                    = none. */
   uint32_t n_draft;                            /**< Speculative decoding: draft tokens that one pass
                                                     verifies at most, 0 to 32; default 0. The plan prices
                                                     what taking back rejected drafts needs. */
@@ -1725,9 +1727,11 @@ typedef struct sharpi_compact_params {
   sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
   uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */
-  const int32_t *probe;                        /**< A question, run transiently; nothing is committed. More
-                                                    tokens than the session's capture_window take memory
-                                                    for the time of the call. */
+  const int32_t *probe;                        /**< A question, run transiently in free slots; nothing is
+                                                    committed. More tokens than the session's
+                                                    capture_window take memory for the time of the call,
+                                                    and so does a copy of recurrent state and sliding
+                                                    windows where there are more than a chunk. */
   const uint32_t *keep;                        /**< Ascending slots kept in every layer and head. */
   sharpi_progress_fn progress;
   void *user_data;

@@ -158,7 +158,7 @@ Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queu
                         .u(kv.head_dim)
                         .u(kv.v_row_bytes)
                         .u(kv.block_stride)
-                        .u(p.o->n_out)
+                        .u(p.n_outputs)
                         .u(p.o->row_bytes());
   return run(queue, Shader::value_norms,
              {static_cast<uint32_t>(p.o->tensor->type), static_cast<uint32_t>(kv.v_dtype),

@@ -187,7 +187,7 @@ void AttentionBlocks::capture_queries(const Pass& p, uint32_t layer) const {
     const uint32_t room = session->query_rows(p.rows.capture);
     const uint32_t skip = q.n_rows > room ? q.n_rows - room : 0;
     for (uint32_t i = skip; i < q.n_rows; ++i) {
-      const uint64_t slot = p.rows.capture == Capture::kRing ? (q.position + i) % room : i - skip;
+      const uint64_t slot = is_by_position(p.rows.capture) ? (q.position + i) % room : i - skip;
       std::memcpy(to + slot * dim, p.ws.get(Buf::kQ) + (q.first_row + i) * a.query_row(),
                   dim * sizeof(float));
     }
@@ -205,7 +205,7 @@ Status AttentionBlocks::append_by_head(const Pass& p, uint32_t layer, const Sequ
     float* v = p.ws.get(Buf::kV) + (q.first_row + i) * kv_dim;
     for (uint32_t h = 0; h < a.n_kv_heads; ++h) {
       const KvView to = session->head_view(layer, h);
-      const uint64_t slot = q.ledger->n_slots(layer, h) + i;
+      const uint64_t slot = q.ledger->n_slots(layer, h) + q.rows_ahead + i;
       if (!store_row(kernels_, to.k_dtype, a.head_dim, k + h * d, d, to.k_row(slot)).is_ok() ||
           (!to.one_row &&
            !store_row(kernels_, to.v_dtype, a.head_dim, v + h * d, d, to.v_row(slot)).is_ok()))
@@ -225,7 +225,8 @@ Status AttentionBlocks::append_rows(const Pass& p, uint32_t layer) const {
     const auto* session = static_cast<CpuSession*>(q.session);
     uint64_t slot0 = 0;
     if (a.window == 0) {
-      SHARPI_TRY_ASSIGN(slot0, session->append_slot(layer, *q.ledger, q.n_rows));
+      SHARPI_TRY_ASSIGN(slot0, session->append_slot(layer, *q.ledger, q.rows_ahead + q.n_rows));
+      slot0 += q.rows_ahead;
     }
     if (session->is_layer_by_head(layer)) {
       SHARPI_TRY(append_by_head(p, layer, q));
@@ -281,7 +282,7 @@ Status AttentionBlocks::flush_ring(const Pass& p) const {
   if (p.ws.pending_ring < 0) return Status::ok();
   const auto layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
-  if (p.rows.transient) return Status::ok();
+  if (p.rows.transient && !p.rows.stores_rings) return Status::ok();
   if (p.rows.rings_written != nullptr) *p.rows.rings_written = true;
   for (uint32_t s = 0; s < p.rows.sequences.size(); ++s) {
     const SequenceRows& q = p.rows.sequences[s];
@@ -324,7 +325,7 @@ Status AttentionBlocks::attend_by_head(const Pass& p, const AttentionTask& all,
       t.q += uint64_t{head} * group * a.head_dim;
       t.o += uint64_t{head} * group * a.head_dim;
       if (t.sinks != nullptr) t.sinks += uint64_t{head} * group;
-      t.n_past = q.ledger->n_slots(source, head);
+      t.n_past = q.ledger->n_slots(source, head) + q.rows_ahead;
       if (p.rows.no_context) t.first = t.n_past;
     }
     SHARPI_TRY(attend_tasks(p, {tasks.data(), n}));
@@ -366,7 +367,7 @@ Status AttentionBlocks::attend(const Pass& p, uint32_t layer) const {
       continue;
     }
     t.kv = session->view(source);
-    t.n_past = q.ledger->n_slots(layer);
+    t.n_past = q.ledger->n_slots(layer) + q.rows_ahead;
     if (p.rows.no_context) t.first = a.window != 0 ? q.position : t.n_past;
     if (a.window != 0) {
       const KvLayout& layout = session->layout();

@@ -7,6 +7,7 @@
 #include "cpu/cpu_session.h"
 #include "cpu/pass.h"
 #include "cpu/score.h"
+#include "cpu/value_norms.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -108,7 +109,7 @@ Status gather_queries(const CpuSession& session, uint32_t layer, Capture source,
     return Status::error(Code::kInternal, "layer %u has no observed queries", layer);
   const uint32_t ring = session.query_rows(source);
   for (uint32_t i = 0; i < n; ++i) {
-    const uint64_t slot = source == Capture::kRing ? (first + i) % ring : i;
+    const uint64_t slot = is_by_position(source) ? (first + i) % ring : i;
     std::memcpy(to + i * dim, q + slot * dim, dim * sizeof(float));
   }
   return Status::ok();
@@ -192,7 +193,7 @@ Status CpuScorer::norms_of(const CpuSession& session, const ScoreRequest& reques
                      t.o_type = a.o.tensor->type;
                      t.o_data = a.o.tensor->data;
                      t.o_row_bytes = a.o.row_bytes();
-                     t.n_embd = spec.n_embd;
+                     t.n_outputs = std::min<uint64_t>(spec.n_embd, kNormOutputs);
                      if (a.latent) {
                        const TensorRef& v = a.latent.v_b;
                        t.map = {v.tensor->type, v.tensor->data, v.n_in, v.n_out, a.rope.n_rot};

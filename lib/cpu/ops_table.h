@@ -34,6 +34,8 @@ struct OpsTable {
   // d elements and columns[d][kTileSlots].
   void (*tile_dots)(const float* const* q, const float* columns, uint64_t d, float scale,
                     float* out);
+  // sums[slot] += |q[term] . column[slot]|, term after term, of the same.
+  void (*tile_magnitudes)(const float* const* q, const float* columns, uint64_t d, float* sums);
   // *high = max(*high, max(x)), x = exp(x - *high); the sum of x.
   float (*exp_sum)(float* x, uint64_t n, float* high);
   // p = exp(x - shift) * scale; sum += p, top = max(top, p * weight).

@@ -50,7 +50,7 @@ Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, B
   out.position = q.position;
   out.chunk_block = chunk_block;
   out.flags = (rows.no_context ? kSequenceNoContext : 0u) |
-              (rows.capture == Capture::kRing ? kSequenceQueryRing : 0u) |
+              (is_by_position(rows.capture) ? kSequenceQueryRing : 0u) |
               (q.drafted ? kSequenceDrafted : 0u);
   if (own->checkpoint_bytes() != 0) {
     const BatchSequence state = pending_sequence(*own, q.passes_ahead);

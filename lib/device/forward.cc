@@ -105,7 +105,7 @@ Status Forward::keep_ring(Pass& p, const LaunchList& list, Launch l) const {
   if (p.ws.pending_ring < 0) return Status::ok();
   l.layer = static_cast<uint32_t>(p.ws.pending_ring);
   p.ws.pending_ring = -1;
-  if (p.transient) return Status::ok();
+  if (p.transient && !(p.rows != nullptr && p.rows->stores_rings)) return Status::ok();
   p.writes_rings();
   return m_.kernels->launch(p, list, l);
 }

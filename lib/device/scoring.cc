@@ -179,7 +179,7 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
   t.workspace = s.kernel();
   t.workspace_bytes = s.sizes.kernel;
   t.query_rows = own.query_rows(request.source);
-  t.first_query = request.source == Capture::kRing ? request.first_position : 0;
+  t.first_query = is_by_position(request.source) ? request.first_position : 0;
   SHARPI_TRY(send_queries(request, s, *layer, &t));
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; l < m_.spec().n_layers(); ++l) {
@@ -204,6 +204,7 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
   v.n_slots = n_slots;
   v.n_heads = a.n_heads;
   v.o = &a.o;
+  v.n_outputs = std::min(static_cast<uint32_t>(a.o.n_out), kNormOutputs);
   v.o_data = m_.weight(a.o);
   v.norms = out.norms;
   v.workspace = t.workspace;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/no_throw.h"
+#include "engine/kept_state.h"
 #include "plan/token_checks.h"
 
 namespace sharpi {
@@ -16,25 +18,61 @@ Status QueryObserver::check_sight(size_t n_tokens) const {
                        n_tokens, capacity - room, capacity);
 }
 
-Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
-  SHARPI_TRY(check_sight(tokens.size()));
-  SequenceRows q;
+/// A pass that leaves nothing but its queries.
+Status QueryObserver::look(std::span<const int32_t> tokens, SequenceRows q, Submission rows) {
   q.ledger = &core_.ledger();
   q.n_rows = static_cast<uint32_t>(tokens.size());
-  q.position = position;
   q.first_logit_row = q.n_rows;
   q.adapters = core_.adapters.uses();
-  Submission rows;
   rows.tokens = tokens.data();
   rows.n_rows = q.n_rows;
   rows.sequences = {&q, 1};
   rows.cancel = core_.changed ? nullptr : &core_.cancelled;
   rows.transient = true;
-  rows.no_context = no_context;
-  rows.capture = Capture::kObserver;
   const std::span<TierSession* const> list(core_.tier_list);
   probe_seen_ = false;  // the observer rows are of these tokens from now on
   return core_.model->run(rows, {&list, 1});
+}
+
+Status QueryObserver::observe(std::span<const int32_t> tokens, uint64_t position, bool no_context) {
+  SHARPI_TRY(check_sight(tokens.size()));
+  SequenceRows q;
+  q.position = position;
+  Submission rows;
+  rows.no_context = no_context;
+  rows.capture = Capture::kObserver;
+  return look(tokens, q, rows);
+}
+
+/// Passes of a chunk each. Those behind the first see the rows of the others: of full attention
+/// behind the session's rows, of windows in their rings, and what a recurrent layer made of them.
+Status QueryObserver::observe_chunks(std::span<const int32_t> tokens) {
+  const uint32_t n_chunk = core_.limits().n_chunk;
+  SequenceRows q;
+  q.position = core_.ledger().next_position();
+  Submission rows;
+  rows.capture = Capture::kObserverByPosition;
+  rows.stores_rings = true;
+  while (!tokens.empty()) {
+    const size_t n = std::min<size_t>(tokens.size(), n_chunk);
+    SHARPI_TRY(look(tokens.first(n), q, rows));
+    for (const auto& tier : core_.tiers) tier->store().commit_state();
+    q.position += n;
+    q.rows_ahead += static_cast<uint32_t>(n);
+    tokens = tokens.subspan(n);
+  }
+  return Status::ok();
+}
+
+Status QueryObserver::observe_long(std::span<const int32_t> tokens) {
+  SHARPI_TRY(check_sight(tokens.size()));
+  KeptState kept(core_);
+  Lease copy(core_.share);
+  SHARPI_TRY(copy.take(HeldBytes::of_host(kept.bytes())));
+  SHARPI_TRY(kept.save());
+  const Status seen = no_throw([&] { return observe_chunks(tokens); });
+  SHARPI_TRY(kept.restore());
+  return seen;
 }
 
 Status QueryObserver::use_captured(uint32_t window, CompactRequest* r) const {
@@ -65,13 +103,19 @@ Status QueryObserver::use_captured(uint32_t window, CompactRequest* r) const {
 }
 
 Status QueryObserver::use_probe(std::span<const int32_t> probe, CompactRequest* r) {
-  SHARPI_TRY(check_probe_length(probe.size(), core_.limits().n_chunk));
+  if (probe.size() > core_.shape.n_ctx) {
+    return Status::error(Code::kInvalidArgument,
+                         "the probe has %zu tokens, which is more than the context of %u",
+                         probe.size(), core_.shape.n_ctx);
+  }
   SHARPI_TRY(core_.check_tokens(probe));
+  SHARPI_TRY(check_sight(probe.size()));
+  const bool is_long = probe.size() > core_.limits().n_chunk;
   // The template's probe is looked at again if this compaction fails.
   if (probe_seen_) SHARPI_TRY(check_sight(core_.shape.probe.size()));
   SHARPI_TRY(take_rows(static_cast<uint32_t>(probe.size())));
-  SHARPI_TRY(observe(probe, core_.ledger().next_position(), false));
-  r->source = Capture::kObserver;
+  SHARPI_TRY(is_long ? observe_long(probe) : observe(probe, core_.ledger().next_position(), false));
+  r->source = is_long ? Capture::kObserverByPosition : Capture::kObserver;
   r->n_queries = static_cast<uint32_t>(probe.size());
   r->first_position = core_.ledger().next_position();
   return Status::ok();

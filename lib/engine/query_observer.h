@@ -20,7 +20,8 @@ class QueryObserver {
   explicit QueryObserver(SessionCore& core) : core_(core) {}
   /// The last queries that were captured, as many as there are up to `window`.
   Status use_captured(uint32_t window, CompactRequest* r) const;
-  /// Those of tokens that are looked at now, as if they came next. Ok or not, end_probe() follows,
+  /// Those of tokens that are looked at now, as if they came next; more than a chunk in several
+  /// passes, with a copy of what these overwrite (KeptState). Ok or not, end_probe() follows,
   /// which gives back what a longer probe than the template was priced for took.
   Status use_probe(std::span<const int32_t> probe, CompactRequest* r);
   void end_probe() noexcept;
@@ -39,6 +40,9 @@ class QueryObserver {
  private:
   Status check_sight(size_t n_tokens) const;
   Status take_rows(uint32_t n);
+  Status look(std::span<const int32_t> tokens, SequenceRows q, Submission rows);
+  Status observe_chunks(std::span<const int32_t> tokens);
+  Status observe_long(std::span<const int32_t> tokens);
 
   SessionCore& core_;
   Lease rows_of_call_{core_.share};

@@ -21,10 +21,11 @@ namespace sharpi {
 /// Scores of one layer over its n_slots live rows, slot ascending = position ascending.
 struct LayerScores {
   uint32_t n_kv_heads = 0, n_slots = 0;
-  uint32_t n_observed = 0;            // query heads of a group times queries: terms in `sum`
-  const float* sum = nullptr;         // [n_kv_heads][n_slots] softmax mass, summed over the terms
-  const float* max = nullptr;         // [n_kv_heads][n_slots] largest term, faded by its age
-  const float* value_norm = nullptr;  // [n_kv_heads][n_slots] L1 of W_o v, mean over the group
+  uint32_t n_observed = 0;     // query heads of a group times queries: terms in `sum`
+  const float* sum = nullptr;  // [n_kv_heads][n_slots] softmax mass, summed over the terms
+  const float* max = nullptr;  // [n_kv_heads][n_slots] largest term, faded by its age
+  const float* value_norm =
+      nullptr;  // [n_kv_heads][n_slots] L1 of W_o v (kNormOutputs), mean of a group
   const float* shared = nullptr;  // [n_slots] largest term in any layer and head at the positions
                                   // of the KV head that is asked for, or null
   const float* replay = nullptr;  // [n_kv_heads][replay_stride] replay scores
@@ -51,6 +52,9 @@ struct PolicyParams {
 /// favour.
 inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 
+/// Outputs of the output projection over which the norm of a value is taken: enough for an order of
+/// rows, and a small part of a prefill's arithmetic whatever the width of a model.
+inline constexpr uint32_t kNormOutputs = 128;
 /// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
 inline constexpr float kValueFloor = 1e-4f;
 /// Rows that a known question gets of any budget: less loses answers that it alone would keep.

@@ -14,9 +14,14 @@ namespace sharpi {
 
 /// Where the queries of full-attention layers go during a pass.
 enum class Capture : uint8_t {
-  kRing,      // the session's ring of the last capture_window queries, if it has one
-  kObserver,  // the session's observer rows: a look-ahead or a probe
+  kRing,                // the session's ring of the last capture_window queries, if it has one
+  kObserver,            // the session's observer rows: a look-ahead or a probe of one pass
+  kObserverByPosition,  // the same as a ring by position: a probe of several passes
 };
+/// Whether a query's row follows from its position, otherwise from its place in the pass.
+inline bool is_by_position(Capture c) {
+  return c != Capture::kObserver;
+}
 
 /// A request to score the rows of `layer`, which owns them, by observed queries.
 struct ScoreRequest {

@@ -44,8 +44,9 @@ struct SequenceRows {
   const KvLedger* ledger = nullptr;
   uint32_t first_row = 0, n_rows = 0;
   uint64_t position = 0;  // of the first row, as RoPE and rings count: KvLedger::next_position()
-  /// Passes of the session that are under way in front of this one (pipeline_stage.h), and their
-  /// rows: neither the ledger nor the committed state has them yet.
+  /// Passes of the session that are under way in front of this one (pipeline_stage.h), whose state
+  /// is not committed yet; and rows in front of this one that the ledger has not: of those passes,
+  /// or of a probe.
   uint32_t passes_ahead = 0, rows_ahead = 0;
   /// Logits are wanted for the rows r of this share with r >= first_logit_row (index in the share);
   /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
@@ -78,6 +79,9 @@ struct Submission {
   /// Nothing of the pass stays: neither ring buffers nor logits are written; KV rows past the
   /// ledger's length and the working recurrent state are left as scratch.
   bool transient = false;
+  /// Of a transient pass: its rows go to ring buffers all the same, because another pass follows
+  /// that sees them. The caller puts back what was there.
+  bool stores_rings = false;
   /// Rows see each other only, at their true positions.
   bool no_context = false;
   Capture capture = Capture::kRing;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The weights that queries give stored rows, against plain loops in double, with and without sinks.
 #include "cpu/score.h"
+#include "cpu/value_norms.h"
 
 #include "attention_cases.h"
 
@@ -97,7 +98,7 @@ TEST_P(Scores, NormsOfValuesAreThoseBehindTheOutputProjection) {
     t.n_heads = t.group = kHeads;
     t.o_data = reinterpret_cast<const std::byte*>(o.data());
     t.o_row_bytes = kHeads * d * sizeof(float);
-    t.n_embd = kEmbd;
+    t.n_outputs = kEmbd;
     t.norms = norms.data();
     if (mapped)
       t.map = {GgmlType::kF32, reinterpret_cast<const std::byte*>(map.data()), kIn, kOut, kFirst};

@@ -169,34 +169,41 @@ TEST_P(Ways, CompactionKeepsWhatTheCpuKeeps) {
   };
   const auto cpu = open(0, captures), whole = open(-1, captures);
   ASSERT_TRUE(whole);
+  const std::vector<int32_t> probe = file_->tokens(134, 9);
   for (const sharpi_policy policy : {SHARPI_POLICY_RETRIEVAL, SHARPI_POLICY_SNAPKV,
                                      SHARPI_POLICY_VALUE, SHARPI_POLICY_DEFENSIVE}) {
-    std::vector<std::vector<uint32_t>> kept;
-    std::vector<Logits> after;
-    for (const auto& model : {cpu, whole}) {
-      const auto s = session(model);
-      talk(s.get());
-      sharpi_compact_params p;
-      sharpi_compact_params_init(&p, sizeof p);
-      p.policy = policy;
-      p.budget = 60;
-      p.recency = 8;
-      p.sinks = 2;
-      sharpi_compact_report report{};
-      const Status done = s->compact(p, &report);
-      ASSERT_TRUE(done.is_ok()) << done.text();
-      for (uint32_t l = 0; l < engine_.spec->n_layers(); ++l) {
-        const LayerSpec& layer = engine_.spec->layers[l];
-        if (layer.attends_to_all() == nullptr || !layer.owns_kv()) continue;
-        kept.emplace_back();
-        ASSERT_TRUE(s->kept(l, 0, &kept.back()).is_ok());
+    for (const uint32_t n_probe : {0u, 134u}) {  // none, and one of more than two chunks
+      std::vector<std::vector<uint32_t>> kept;
+      std::vector<Logits> after;
+      for (const auto& model : {cpu, whole}) {
+        const auto s = session(model);
+        talk(s.get());
+        sharpi_compact_params p;
+        sharpi_compact_params_init(&p, sizeof p);
+        p.policy = policy;
+        p.budget = 60;
+        p.recency = 8;
+        p.sinks = 2;
+        p.n_probe = n_probe;
+        p.probe = probe.data();
+        sharpi_compact_report report{};
+        const Status done = s->compact(p, &report);
+        ASSERT_TRUE(done.is_ok()) << done.text();
+        for (uint32_t l = 0; l < engine_.spec->n_layers(); ++l) {
+          const LayerSpec& layer = engine_.spec->layers[l];
+          if (layer.attends_to_all() == nullptr || !layer.owns_kv()) continue;
+          kept.emplace_back();
+          ASSERT_TRUE(s->kept(l, 0, &kept.back()).is_ok());
+        }
+        decode(s.get(), 5);
+        after.push_back(logits_of(*s, *engine_.spec));
       }
-      decode(s.get(), 5);
-      after.push_back(logits_of(*s, *engine_.spec));
+      const size_t half = kept.size() / 2;
+      for (size_t i = 0; i < half; ++i)
+        EXPECT_EQ(kept[i], kept[half + i]) << "policy " << policy << ", probe " << n_probe;
+      EXPECT_LE(distance(after[0], after[1]), kNear)
+          << "policy " << policy << ", probe " << n_probe;
     }
-    const size_t half = kept.size() / 2;
-    for (size_t i = 0; i < half; ++i) EXPECT_EQ(kept[i], kept[half + i]) << "policy " << policy;
-    EXPECT_LE(distance(after[0], after[1]), kNear) << "policy " << policy;
   }
 }
 

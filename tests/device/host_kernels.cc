@@ -74,7 +74,7 @@ Status value_norms_of(const NormParams& p) {
       std::vector<float> v = head_of(kv, true, t, g);
       kv_unrotate(v.data(), dim, kv_rotation(kv.v_dtype, dim));
       double norm = 0;
-      for (uint64_t r = 0; r < p.o->n_out; ++r) {
+      for (uint64_t r = 0; r < p.n_outputs; ++r) {
         const std::vector<float> row = o.row(0, r);
         const uint32_t first = (p.first_kv + g) * group;
         for (uint32_t h = first; h < first + group; ++h) {

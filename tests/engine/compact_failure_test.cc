@@ -111,7 +111,7 @@ uint64_t held_by(const Chat& chat) {
 }
 
 TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
-  const std::array<int32_t, 5> probe{1, 2, 3, 4, 5};
+  const std::vector<int32_t> probe(40, 3);
   for (const test::ModelRecipe& recipe : {test::tiny_qwen3(), test::tiny_gemma4()}) {
     for (const sharpi_policy policy :
          {SHARPI_POLICY_GLOBAL, SHARPI_POLICY_VALUE, SHARPI_POLICY_RETRIEVAL}) {
@@ -121,7 +121,7 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
       const uint64_t held = held_by(chat);
       sharpi_compact_params p = request(policy);
       p.probe = probe.data();
-      p.n_probe = 5;
+      p.n_probe = policy == SHARPI_POLICY_VALUE ? 40 : 5;  // more than a chunk: several passes
       std::array<uint64_t, 2> n_failed{};
       // The host allocator's requests, then C++ allocations. A GPU's own are those of
       // tests/cuda/faults_test.
@@ -234,7 +234,7 @@ std::vector<Bad> bad_requests() {
   using P = sharpi_compact_params*;
   static const std::vector<uint32_t> unsorted{3, 2}, twice{5, 5}, outside{1, 200}, fine{1, 2};
   static const std::vector<int32_t> ids{1, 2, 3}, wrong_id{1, -1}, large_id{1, 1 << 30};
-  static const std::vector<int32_t> overlong(33, 1), endless(70000, 1);
+  static const std::vector<int32_t> overlong(33, 1), beyond(153, 1), endless(70000, 1);
   const auto keep = [](const std::vector<uint32_t>& rows) {
     return [&rows](P p) {
       p->policy = SHARPI_POLICY_KEEP;
@@ -283,7 +283,8 @@ std::vector<Bad> bad_requests() {
       {"null probe", [](P p) { p->n_probe = 3; }, invalid, "probe"},
       {"negative id", probe(wrong_id), invalid, "token 1 is -1"},
       {"large id", probe(large_id), invalid, "token 1 is 1073741824"},
-      {"probe > chunk", probe(overlong), invalid, "more than a chunk of 32"},
+      {"no room for several chunks", probe(overlong), state, "33 tokens cannot be observed"},
+      {"probe > context", probe(beyond), invalid, "153 tokens, which is more than the context of"},
       {"endless probe", probe(endless), invalid, "70000"},
       {"no room for the probe", nullptr, state, "cannot be observed"},
   };
@@ -339,7 +340,7 @@ TEST_F(CompactFailure, WhatIsMissingIsNamed) {
   EXPECT_EQ(brief.info().n_slots_max, 8u);
 }
 
-TEST_F(CompactFailure, AProbeLongerThanAChunkIsRefusedWithTheSession) {
+TEST_F(CompactFailure, ASessionsProbeLongerThanAChunkIsRefused) {
   use(test::tiny_qwen3(), 16);
   const std::vector<int32_t> probe(33, 1);
   sharpi_session_params s;

@@ -176,7 +176,8 @@ std::vector<float> value_of(const AttentionSpec& a, uint32_t head, const float* 
   return out;
 }
 
-/// L1 norm of a row's value through the output projection, mean over the group's heads.
+/// L1 norm of a row's value through the first 128 outputs of the output projection, mean over the
+/// group's heads.
 std::vector<double> value_sizes(const ModelSpec& spec, const OwnerRows& rows, uint32_t layer,
                                 uint32_t kv) {
   const AttentionSpec& a = spec.layers[layer].attention;
@@ -191,7 +192,7 @@ std::vector<double> value_sizes(const ModelSpec& spec, const OwnerRows& rows, ui
       values.push_back(value_of(a, h, &rows.v[(uint64_t{t} * a.n_kv_heads + kv) * a.head_dim]));
     }
   }
-  for (uint32_t o = 0; o < spec.n_embd; ++o) {
+  for (uint32_t o = 0; o < std::min(spec.n_embd, 128u); ++o) {
     dequantize_row(a.o.tensor->type, a.o.tensor->data + o * a.o.row_bytes(), w.data(), n_in);
     for (uint32_t h = kv * group; h < (kv + 1) * group; ++h) {
       for (uint32_t t = 0; t < rows.n_rows; ++t) {

@@ -144,8 +144,8 @@ class Policy(_Number):
     DEFENSIVE = 3
     """Max over window and group with a mean floor (arXiv 2510.13334)."""
     VALUE = 4
-    """SnapKV scores times the L1 norm of the value through the output projection (arXiv
-    2502.03805)."""
+    """SnapKV scores times the L1 norm of the value through the output projection, of which the
+    first 128 outputs count (arXiv 2502.03805)."""
     SPAN = 5
     """A hit also marks the rows that follow it."""
     RETRIEVAL = 6
@@ -1381,8 +1381,9 @@ class CompactOptions(TypedDict, total=False):
     layer_budget: Union[LayerBudget, str, None]
     """Default EQUAL, the only one of GLOBAL and KEEP."""
     probe: Optional[Sequence[int]]
-    """A question, run transiently; nothing is committed. More tokens than the session's
-    capture_window take memory for the time of the call."""
+    """A question, run transiently in free slots; nothing is committed. More tokens than the
+    session's capture_window take memory for the time of the call, and so does a copy of recurrent
+    state and sliding windows where there are more than a chunk."""
     keep: Optional[Sequence[int]]
     """Ascending slots kept in every layer and head."""
 

@@ -260,9 +260,10 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   SHARPI_TRY(check_view("value_norms", p.kv, p.n_heads, p.kv.v_dtype));
   if (p.n_slots == 0) return Status::ok();
   const uint32_t dim = p.kv.head_dim;
-  if (!p.o || p.o.n_in != p.n_heads * dim) {
+  if (!p.o || p.o.n_in != p.n_heads * dim || p.n_outputs == 0 || p.n_outputs > p.o.n_out) {
     return Status::error(Code::kInternal,
-                         "kernel value_norms cannot take a projection of %u columns", p.o.n_in);
+                         "kernel value_norms cannot take %u outputs of a projection of %u columns",
+                         p.n_outputs, p.o.n_in);
   }
   if (p.workspace_bytes < value_norm_workspace_bytes(p.n_heads, p.kv.n_heads, dim)) {
     return small_workspace("value_norms", p.workspace_bytes);
@@ -275,11 +276,11 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   auto* slab = reinterpret_cast<float*>(p.workspace);
   std::byte* image = p.workspace + aligned(uint64_t{kSlabRows} * p.o.n_in * sizeof(float));
   const bool warpgroups = score_on_warpgroups(device, dim);
-  for (uint32_t first = 0; first < p.o.n_out; first += kSlabRows) {
+  for (uint32_t first = 0; first < p.n_outputs; first += kSlabRows) {
     DequantizeParams d;
     d.w = p.o;
     d.first_out = first;
-    d.n_out = p.o.n_out - first < kSlabRows ? p.o.n_out - first : kSlabRows;
+    d.n_out = p.n_outputs - first < kSlabRows ? p.n_outputs - first : kSlabRows;
     d.y_f32 = slab;
     SHARPI_TRY(launch_dequantize(d, stream));
     a.n_terms = a.group * d.n_out;
@@ -287,7 +288,7 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
     const TermSource source = {first_of_view, p.o.n_in, a.group, d.n_out, d.n_out, 0};
     SHARPI_TRY(make_image(&a, source, p.kv.v_dtype, image_kind(warpgroups), image, stream));
     a.add = first != 0;
-    a.factor = first + d.n_out == p.o.n_out ? 1.0f / static_cast<float>(a.group) : 1.0f;
+    a.factor = first + d.n_out == p.n_outputs ? 1.0f / static_cast<float>(a.group) : 1.0f;
     SHARPI_TRY(launch_products<ScoreMode::kNorm>(device, "value_norms", &a, warpgroups, stream));
   }
   return Status::ok();

@@ -30,6 +30,7 @@ struct ValueNormParams {
   uint32_t n_slots = 0, n_heads = 0;
   uint32_t first_kv = 0, n_kv = 0;  // device::NormParams
   DeviceMatrix o;                   // n_embd x (n_heads * head_dim), any type, any layout
+  uint32_t n_outputs = 0;           // of its rows, the first that count
   float* norms = nullptr;           // [kv heads][n_slots]
   std::byte* workspace = nullptr;   // value_norm_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;

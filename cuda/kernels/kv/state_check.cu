@@ -155,6 +155,7 @@ void check_value_norms(uint32_t n_heads, uint32_t n_kv, uint32_t dim, KvDtype v,
   p.n_slots = n_slots;
   p.n_heads = n_heads;
   p.o = make_device_matrix(GgmlType::kF32, n_in, n_embd, 1, dw.p);
+  p.n_outputs = n_embd;
   p.norms = norms.p;
   p.workspace = workspace.p;
   p.workspace_bytes = bytes;

@@ -212,10 +212,11 @@ void ops_softmax(float* x, uint64_t n) {
   ops_scale(x, 1.0f / V::sum(V::add(sums[0], sums[1])), n);
 }
 
-void ops_tile_dots(const float* const* q, const float* columns, uint64_t d, float scale,
-                   float* out) {
+/// Calls take(term, first slot, V::R of W dots) for kTileTerms vectors of d elements and the slots
+/// of a tile, term after term for the slots whose sums are in registers.
+template <class Take>
+inline void tile_sums(const float* const* q, const float* columns, uint64_t d, Take&& take) {
   constexpr uint32_t kVectors = W == 16 ? 4 : 2;  // of sums per term: all sums stay in registers
-  const V::R factor = V::set1(scale);
   for (uint32_t c = 0; c < kTileSlots; c += kVectors * W) {
     V::R s[kTileTerms][kVectors];
     for (auto& term : s) {
@@ -231,10 +232,24 @@ void ops_tile_dots(const float* const* q, const float* columns, uint64_t d, floa
       }
     }
     for (uint32_t t = 0; t < kTileTerms; ++t) {
-      for (uint32_t v = 0; v < kVectors; ++v)
-        V::store(out + t * kTileSlots + c + v * W, V::mul(s[t][v], factor));
+      for (uint32_t v = 0; v < kVectors; ++v) take(t, c + v * W, s[t][v]);
     }
   }
+}
+
+void ops_tile_dots(const float* const* q, const float* columns, uint64_t d, float scale,
+                   float* out) {
+  const V::R factor = V::set1(scale);
+  tile_sums(q, columns, d, [&](uint32_t t, uint32_t slot, V::R sum) {
+    V::store(out + t * kTileSlots + slot, V::mul(sum, factor));
+  });
+}
+
+void ops_tile_magnitudes(const float* const* q, const float* columns, uint64_t d, float* sums) {
+  tile_sums(q, columns, d, [&](uint32_t, uint32_t slot, V::R sum) {
+    const V::R magnitude = V::max(sum, V::sub(V::zero(), sum));
+    V::store(sums + slot, V::add(V::load(sums + slot), magnitude));
+  });
 }
 
 float ops_exp_sum(float* x, uint64_t n, float* high) {
@@ -283,6 +298,7 @@ constexpr OpsTable make_ops_table() {
           .softmax = ops_softmax,
           .dot = ops_dot,
           .tile_dots = ops_tile_dots,
+          .tile_magnitudes = ops_tile_magnitudes,
           .exp_sum = ops_exp_sum,
           .add_mass = ops_add_mass,
           .rotate = rows_rotate,

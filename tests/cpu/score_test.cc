@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The weights that queries give stored rows, against plain loops in double, with and without sinks.
 #include "cpu/score.h"
-#include "cpu/value_norms.h"
 
 #include "attention_cases.h"
+#include "cpu/value_norms.h"
 
 namespace sharpi::cpu {
 namespace {

@@ -4,7 +4,8 @@
 #
 # Builds the CUDA tier (PTX of 8.0 and of 8.9, assembled for 9.0, and machine code of 9.0),
 # runs every test program that has a part on a GPU, the kernels' check programs, and memcheck on a
-# reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0. What came to its end goes into
+# reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0; then builds the Vulkan tier and runs the
+# test programs on it. What came to its end goes into
 # docs/gpu_run.tsv and docs/gpu_run.md, a row for each suite; other rows stay. All GPUs
 # of the machine are used side by side; what measures free memory has a GPU alone, the last one, where
 # there are several. Results are kept in build-gpu, so a run that was cut off goes on where it ended, with
@@ -13,7 +14,8 @@
 # the suites of the CPU on the host's processor, for docs/isa_run.md.
 #
 #   --only PARTS      of cpu,build,suites,checks,memcheck (default: all)
-#   --profile LIST    of 8.0,8.9,9.0,12.0 (default: all)
+#   --profile LIST    of 8.0,8.9,9.0,12.0,vulkan,lavapipe (default: all but lavapipe). The last two are the suites
+#                     on the machine's Vulkan devices, and on Mesa's software device, which needs no GPU
 #   --suite REGEX     only jobs whose name matches (PROGRAM or PROGRAM.2of4)
 #   --limit SECONDS   nothing runs longer than this in all; call again to go on
 #   --job-limit S     one job at most (default 1200); longer is a failure
@@ -30,7 +32,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 unset SHARPI_TEST_TURN  # what is recorded of a suite is all of it
 root=$PWD
 
-parts=cpu,build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0 suite='' limit=0 job_limit=1200
+parts=cpu,build,suites,checks,memcheck profiles=8.0,8.9,9.0,12.0,vulkan suite='' limit=0 job_limit=1200
 per_gpu=7 deps=$root/.gpu out='' again=0 list=0 host='' state=$root/build-gpu
 while (($#)); do
   case $1 in
@@ -51,7 +53,7 @@ while (($#)); do
 done
 wants() { [[ ,$2, == *,$1,* ]]; }
 for p in ${profiles//,/ }; do
-  wants "$p" 8.0,8.9,9.0,12.0 || { echo "no profile $p" >&2; exit 2; }
+  wants "$p" 8.0,8.9,9.0,12.0,vulkan,lavapipe || { echo "no profile $p" >&2; exit 2; }
 done
 
 # What the machine may lack (libraries with their headers, pkg-config, trained models).
@@ -72,7 +74,7 @@ left() {  # Seconds that a command may still take, at most $1.
   echo "$n"
 }
 
-sources=$(tools/ci/tree_hash.sh cuda lib include tests cmake CMakeLists.txt)
+sources=$(tools/ci/tree_hash.sh cuda vulkan lib include tests cmake CMakeLists.txt)
 ((again)) && rm -rf "$state/results"
 mkdir -p "$state/results" "$CUDA_CACHE_PATH"
 
@@ -81,10 +83,11 @@ mkdir -p "$state/results" "$CUDA_CACHE_PATH"
 folder_of() {  # profile
   local name=$1
   [[ -n $host ]] && { echo "$host"; return; }
-  case $name in 8.0) name=80 ;; 8.9) name=89 ;; *) name=90 ;; esac
+  case $name in 8.0) name=80 ;; 8.9) name=89 ;; vulkan | lavapipe) name=vulkan ;; *) name=90 ;; esac
   echo "$root/build-gpu-$name"
 }
-architecture_of() { case $1 in *-80) echo 80-virtual ;; *-89) echo 89-virtual ;; *) echo 90 ;; esac; }
+architecture_of() { case $1 in *-80) echo 80-virtual ;; *-89) echo 89-virtual ;; *-90) echo 90 ;; *) echo vulkan ;; esac; }
+tier_of() { case $1 in vulkan | lavapipe) echo vulkan ;; *) echo cuda ;; esac; }  # profile
 
 # Code of an older card is assembled for the GPU here while the build has all processors; the driver
 # would assemble it with one, when the first test asks for it.
@@ -104,10 +107,15 @@ build_one() {  # folder
   ((seconds > 5)) || return 3
   # shellcheck disable=SC2016  # the inner shell expands them
   timeout --kill-after=5 "$seconds" bash -c '
-    cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSHARPI_CUDA=ON -DSHARPI_TESTS=ON \
-      -DSHARPI_EXAMPLES=OFF -DSHARPI_BENCH=OFF -DSHARPI_INSTALL=OFF \
-      -DCMAKE_CUDA_ARCHITECTURES="$2" -DCMAKE_CUDA_FLAGS="$3" &&
-    cmake --build "$1" -j "$(nproc)" --target tests_cuda cuda_checks list_fixtures' \
+    shared="-DCMAKE_BUILD_TYPE=Release -DSHARPI_TESTS=ON -DSHARPI_EXAMPLES=OFF -DSHARPI_BENCH=OFF -DSHARPI_INSTALL=OFF"
+    if [[ $2 == vulkan ]]; then
+      cmake -S . -B "$1" -G Ninja $shared -DSHARPI_CUDA=OFF -DSHARPI_VULKAN=ON || exit
+      targets="tests_vulkan list_fixtures"
+    else
+      cmake -S . -B "$1" -G Ninja $shared -DSHARPI_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="$2" -DCMAKE_CUDA_FLAGS="$3" || exit
+      targets="tests_cuda cuda_checks list_fixtures"
+    fi
+    cmake --build "$1" -j "$(nproc)" --target $targets' \
     build "$folder" "$(architecture_of "$folder")" "$(assembled_of "$folder")" > "$log" 2>&1
   local status=$?
   ((status == 124 || status == 137)) && return 3
@@ -116,16 +124,21 @@ build_one() {  # folder
     echo "${folder##*/} was not built: $log" >&2
     return 1
   fi
-  # The first process of a build waits for the driver, which compiles PTX; the others find it done.
+  [[ $folder == *-vulkan ]] || warm_up "$folder" "$log" || return
+  echo "$sources" > "$folder/gpu_check.stamp"
+}
+# The first process of a build waits for the driver, which compiles PTX; the others find it done.
+warm_up() {  # folder log
+  local seconds
   seconds=$(left 600)
   ((seconds > 5)) || return 3
-  timeout --kill-after=5 "$seconds" "$folder/tests/cuda/turn_test" >> "$log" 2>&1
-  echo "$sources" > "$folder/gpu_check.stamp"
+  timeout --kill-after=5 "$seconds" "$1/tests/cuda/turn_test" >> "$2" 2>&1
+  return 0
 }
 
 # Long ones go in pieces, first.
 declare -A pieces=([splits_test]=7 [settings_test]=7 [oracle_test]=6 [experts_test]=4 [keep_set_test]=4
-  [needles_test]=4 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3)
+  [needles_test]=4 [compact_test]=3 [fault_settings_test]=4 [tiers_test]=3 [vulkan_test]=6)
 
 jobs_of_suites() {  # profile folder
   local program name n i kind tier
@@ -133,17 +146,17 @@ jobs_of_suites() {  # profile folder
     program=$2/tests/${program##*/tests/} name=${program##*/} n=${pieces[${program##*/}]:-1}
     kind=shared tier=
     grep -qx "$name" "$2/tests_alone.txt" && kind=alone
-    [[ $program == */tests/engine/* || $program == */tests/models/* ]] && tier=SHARPI_TEST_TIER=cuda
+    [[ $program == */tests/engine/* || $program == */tests/models/* ]] && tier=SHARPI_TEST_TIER=$(tier_of "$1")
     for ((i = 0; i < n; ++i)); do
       printf '%s|%s|%s|env %s GTEST_TOTAL_SHARDS=%d GTEST_SHARD_INDEX=%d %s\n' "$1" \
         "$name$( ((n > 1)) && printf '.%dof%d' $((i + 1)) "$n")" "$kind" "$tier" "$n" "$i" "$program"
     done
   done < <(awk -F/ '{ long = $NF ~ /^(splits|settings|oracle|experts|keep_set)_test$/
-                      print (long ? 0 : 1), $0 }' "$2/tests_cuda.txt" | sort -s -n | cut -d ' ' -f 2-)
+                      print (long ? 0 : 1), $0 }' "$2/tests_$(tier_of "$1").txt" | sort -s -n | cut -d ' ' -f 2-)
 }
 jobs_of_checks() {  # profile folder
   local what
-  [[ -x $2/tests/cuda/matrix_check ]] || return 0
+  [[ $(tier_of "$1") == cuda && -x $2/tests/cuda/matrix_check ]] || return 0
   for what in 'attention_check attention' 'matrix_check moe' 'chain_check test' 'attention_check rooms' \
     'attention_check states' 'matrix_check test' 'matrix_check gemm'; do
     printf '%s|%s|shared|%s\n' "$1" "${what/ /.}" "$2/tests/cuda/$what"
@@ -151,7 +164,7 @@ jobs_of_checks() {  # profile folder
 }
 jobs_of_memcheck() {  # profile folder
   local tool='compute-sanitizer --tool memcheck --error-exitcode 9 --launch-timeout 0' what
-  [[ -x $2/tests/cuda/matrix_check ]] || return 0
+  [[ $(tier_of "$1") == cuda && -x $2/tests/cuda/matrix_check ]] || return 0
   for what in 'matrix_check quick' 'matrix_check moe-quick' 'attention_check test least' \
     'chain_check quick'; do
     printf '%s|memcheck.%s|shared|%s %s\n' "$1" "${what// /.}" "$tool" "$2/tests/cuda/$what"
@@ -163,14 +176,15 @@ jobs_of_memcheck() {  # profile folder
 # had time for.
 # What each program is built from; what programs of other sources did is forgotten.
 note_sources() {
-  local p folder at name
+  local p folder at name tier
   for p in ${profiles//,/ }; do
     folder=$(folder_of "$p") at=$state/results/$p
-    [[ -f $folder/tests_cuda.txt ]] || continue
+    tier=$(tier_of "$p")
+    [[ -f $folder/tests_$tier.txt ]] || continue
     mkdir -p "$at"
     touch "$at/suites.tsv"
-    { sed -n 's|.*/tests/|tests/|p' "$folder/tests_cuda.txt"
-      printf 'tests/cuda/%s\n' matrix_check attention_check chain_check; } |
+    { sed -n 's|.*/tests/|tests/|p' "$folder/tests_$tier.txt"
+      [[ $tier != cuda ]] || printf 'tests/cuda/%s\n' matrix_check attention_check chain_check; } |
       xargs tools/suite_sources.py "$folder" > "$at/suites.new" 2> "$at/suites.said" ||
       { tail -n 1 "$at/suites.said" >&2; return 1; }
     while IFS=$'\t' read -r name _; do
@@ -185,7 +199,7 @@ all_jobs() {
     wants "$part" "$parts" || continue
     for p in ${profiles//,/ }; do
       folder=$(folder_of "$p")
-      [[ -f $folder/tests_cuda.txt ]] || { echo "$p: no build in $folder" >&2; continue; }
+      [[ -f $folder/tests_$(tier_of "$p").txt ]] || { echo "$p: no build in $folder" >&2; continue; }
       "jobs_of_$part" "$p" "$folder"
     done
   done
@@ -208,7 +222,7 @@ wants cpu "$parts" && ((!list)) && [[ -z $host ]] && run_cpu
 [[ $parts == cpu ]] && { ((broken)) && exit 1; ((cut)) && exit 3; exit 0; }
 n_gpus=$( { nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ')
 if [[ -z $host ]]; then
-  ((n_gpus || list)) || { echo "no GPU on this machine; --host FOLDER rehearses" >&2; exit 2; }
+  ((n_gpus || list)) || [[ $profiles == @(vulkan|lavapipe) ]] || { echo "no GPU on this machine; --host FOLDER rehearses" >&2; exit 2; }
   export SHARPI_TEST_REQUIRE_GPU=1
   if wants build "$parts" && ((!list)); then
     # Beside each other: at the end of a build a few long compilations are all that is left of it.
@@ -239,12 +253,14 @@ run_job() {
   at+=/$name
   seconds=$(left "$job_limit")
   ((seconds > 5)) || return 0
-  [[ -z $host && $profile != 9.0 ]] && card=$profile
+  [[ -z $host && $profile != 9.0 && $(tier_of "$profile") == cuda ]] && card=$profile
   rm -f "$at".*
   local -a words
   read -ra words <<< "$command"
   [[ $name == @(several_devices_test|host_contexts_test)* ]] && gpu=$(seq -s, 0 $((n_gpus - 1)))  # they are about several
-  CUDA_VISIBLE_DEVICES=$gpu SHARPI_TEST_CARD=$card GTEST_OUTPUT=json:$at.json \
+  local -a software=()
+  [[ $profile != lavapipe ]] || software=("VK_DRIVER_FILES=$(printf '%s' /usr/share/vulkan/icd.d/lvp_icd*.json)" SHARPI_CACHE=off)
+  env "${software[@]}" CUDA_VISIBLE_DEVICES=$gpu SHARPI_TEST_CARD=$card GTEST_OUTPUT=json:$at.json \
     timeout --kill-after=5 "$seconds" "${words[@]}" > "$at.log" 2>&1 < /dev/null
   status=$?
   if ((status == 124 || status == 137)) && ((seconds < job_limit)); then
@@ -322,7 +338,7 @@ while IFS='|' read -r profile name _; do
   [[ -f $state/results/$profile/$name.status ]] || { echo "$profile $name: not run yet"; cut=1; }
 done <<< "$all"
 
-{ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null || echo "no GPU"; } | sort |
+{ nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null || echo "software device on $(sed -n 's/^model name.*: //p;T;q' /proc/cpuinfo)"; } | sort |
   uniq -c | sed -E 's/^ *([0-9]+) (.*)/\1 x \2/' | paste -sd ';' > "$state/results/machine.txt"
 rows=$state/gpu_rows.tsv
 tools/run_record.py summarize "$state/results" > "$rows"

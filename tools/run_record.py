@@ -47,7 +47,8 @@ def set_names():
 
 
 SETS = set_names()
-CARDS = ("8.0", "8.9", "9.0", "12.0")
+CARDS = ("8.0", "8.9", "9.0", "12.0", "vulkan", "lavapipe")
+OF_VULKAN = CARDS[4:]
 KINDS = {
     "isa": ("set", "What ran on which instruction set", "tools/isa_check.sh", SETS),
     "gpu": ("card", "What ran on which GPU card", "tools/gpu_check.sh", CARDS),
@@ -308,14 +309,14 @@ def load(kind):
 
 
 def absent_lines(kind, record):
-    """What sets or cards lack that at least two others have."""
+    """What sets or cards lack that at least two others of their kind have."""
     places = collections.defaultdict(set)
     for on, suite in record.rows:
-        places[suite].add(on)
-    common = {suite for suite, where in places.items() if len(where) > 1}
+        places[on in OF_VULKAN, suite].add(on)
     out = []
     for on in dict.fromkeys(k[0] for k in record.keys()):
-        lacks = sorted(suite for suite in common if on not in places[suite])
+        lacks = sorted(suite for (vulkan, suite), where in places.items()
+                       if vulkan == (on in OF_VULKAN) and len(where) > 1 and on not in where)
         if lacks and on != "any":
             out.append("Not recorded on %s: %s." % (on, ", ".join(lacks)))
     bare = [name for name in KINDS[kind][3] if name not in {on for on, _ in record.rows}]
@@ -335,7 +336,8 @@ def page(kind, record):
                 "may be a wider one. `any` are suites that no kernel is linked into. Programs that use the shared library run on",
                 "the processor's own set alone."]
     else:
-        out += ["", "A card is what the device is taken for: 8.0 and 8.9 on their own code, assembled for the GPU at hand; 12.0 on code of 9.0.",
+        out += ["", "A card is what the device is taken for: 8.0 and 8.9 on their own code, assembled for the GPU at hand; 12.0 on code of 9.0;",
+                "`vulkan` is the machine's GPU as the Vulkan tier has it, `lavapipe` Mesa's software device.",
                 "Figures are counts of tests or, of check programs, of comparisons."]
     numbers = {run: i + 1 for i, run in enumerate(
         sorted({row[0] for row in record.rows.values()}, key=lambda r: (record.runs[r], r)))}

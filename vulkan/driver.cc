@@ -104,7 +104,7 @@ Status Driver::create(const InstanceFunctions& from, const std::string& cache_fo
   }
   MatrixFeatures matrices;
   matrices.cooperativeMatrix = VK_TRUE;
-  if (physical_.matrices) {
+  if (physical_.matrix.size() != 0) {
     extensions.push_back(kMatrixExtension);
     v12.shaderFloat16 = v12.vulkanMemoryModel = VK_TRUE;
     matrices.pNext = v12.pNext;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
 
+#include "base/checked.h"
 #include "vulkan/pass_launches.h"
 
 namespace sharpi::vulkan {
@@ -38,52 +40,83 @@ ExpertMatrix PassLaunches::matrix_of(const TensorRef& w, bool slots, uint64_t at
   return {m_.experts->pool().data() + at, m_.experts->layout().bytes};
 }
 
+/// What both ways of routed experts are told.
+struct PassLaunches::ExpertRun {
+  const FfnSpec& f;
+  const TensorRef& up_ref;
+  ExpertMatrix gate, up, down;
+  const int32_t* ids = nullptr;
+  const int32_t* table = nullptr;  // of slots
+  float *x = nullptr, *h = nullptr;
+  uint32_t pairs = 0;
+  // Of tiles: the outputs of pairs, these in order, and the tiles themselves.
+  float *made = nullptr, *order = nullptr;
+  uint64_t tiles = 0;
+  bool matrices = false;
+  uint32_t rows_of_matrix = 0;
+  uint32_t side() const { return matrices ? 4 * rows_of_matrix : kExpertTile; }
+};
+
 Status PassLaunches::experts(bool slots) const {
   const FfnSpec& f = layer().ffn;
-  const uint32_t e = s_.n_embd, pairs = n() * f.n_used;
-  const int32_t* table = slots ? m_.experts->table(l_.layer) : nullptr;
   const device::SlotLayout::Layer at =
       slots ? m_.experts->layout().layers[l_.layer] : device::SlotLayout::Layer{};
-  const TensorRef& up_ref = f.fused_gate_up ? f.gate : f.up;
-  const ExpertMatrix gate = matrix_of(f.gate, slots, 0), down = matrix_of(f.down, slots, at.down);
-  ExpertMatrix up = matrix_of(up_ref, slots, f.fused_gate_up ? 0 : at.up);
-  if (f.fused_gate_up) up.data += uint64_t{f.d_ff} * f.gate.row_bytes();
-  float* x = buf(Buf::kKernel);
-  float* h = x + uint64_t{n()} * e;
+  ExpertRun e{f, f.fused_gate_up ? f.gate : f.up, {}, {}, {}};
+  e.gate = matrix_of(f.gate, slots, 0);
+  e.down = matrix_of(f.down, slots, at.down);
+  e.up = matrix_of(e.up_ref, slots, f.fused_gate_up ? 0 : at.up);
+  if (f.fused_gate_up) e.up.data += uint64_t{f.d_ff} * f.gate.row_bytes();
+  e.ids = ws_.get<int32_t>(Buf::kMoeIds);
+  e.table = slots ? m_.experts->table(l_.layer) : nullptr;
+  e.x = buf(Buf::kKernel);
+  e.h = e.x + uint64_t{n()} * s_.n_embd;
+  e.pairs = n() * f.n_used;
+  e.made = e.h + uint64_t{e.pairs} * f.d_ff;
+  e.order = e.made + uint64_t{e.pairs} * std::min(s_.n_embd, kJoinedOutputs);
+  e.tiles = round_up(reinterpret_cast<uint64_t>(e.order + e.pairs), 16);
+  e.matrices = experts_by_matrices(profile(), m_.plan->model, f, n());
+  e.rows_of_matrix = profile().matrix.n;
+  return experts_in_tiles(m_.plan->model, f.n_experts, f.n_used, n()) ? experts_by_tiles(e)
+                                                                      : experts_by_pairs(e);
+}
+
+Status PassLaunches::experts_by_pairs(const ExpertRun& r) const {
+  const FfnSpec& f = r.f;
+  const uint32_t e = s_.n_embd;
   const auto dotted = [&](const TensorRef& w) { return form_of(w, 1) == RowForm::kBytes; };
-  const bool dots = dotted(f.gate) && dotted(up_ref) && dotted(f.down);
+  const bool dots = dotted(f.gate) && dotted(r.up_ref) && dotted(f.down);
   const std::byte* bytes = dots ? bytes_of(n(), e) : nullptr;
-  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), x, e, n(), e, nullptr, bytes));
+  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), r.x, e, n(), e, nullptr, bytes));
   const Args in = Args()
-                      .at(gate.data)
-                      .at(up.data)
-                      .at(gate.stride)
-                      .at(up.stride)
-                      .at(ws_.get<int32_t>(Buf::kMoeIds))
-                      .at(table)
-                      .at(dots ? static_cast<const void*>(bytes) : x)
-                      .at(h)
+                      .at(r.gate.data)
+                      .at(r.up.data)
+                      .at(r.gate.stride)
+                      .at(r.up.stride)
+                      .at(r.ids)
+                      .at(r.table)
+                      .at(dots ? static_cast<const void*>(bytes) : r.x)
+                      .at(r.h)
                       .at(m_.floats(f.gate_bias))
                       .at(m_.floats(f.up_bias))
                       .u(e)
                       .u(f.d_ff)
                       .u(f.n_used)
                       .u(f.gate.row_bytes())
-                      .u(up_ref.row_bytes())
-                      .u(pairs);
+                      .u(r.up_ref.row_bytes())
+                      .u(r.pairs);
   SHARPI_TRY(
       run(dots ? Shader::expert_up_dots : Shader::expert_up,
-          {static_cast<uint32_t>(f.gate.tensor->type), static_cast<uint32_t>(up_ref.tensor->type),
+          {static_cast<uint32_t>(f.gate.tensor->type), static_cast<uint32_t>(r.up_ref.tensor->type),
            static_cast<uint32_t>(device::gated(f))},
-          in, f.d_ff, pairs));
-  if (dots) SHARPI_TRY(quantise(h, pairs, f.d_ff));
+          in, f.d_ff, r.pairs));
+  if (dots) SHARPI_TRY(quantise(r.h, r.pairs, f.d_ff));
   const Args out = Args()
-                       .at(down.data)
-                       .at(down.stride)
-                       .at(ws_.get<int32_t>(Buf::kMoeIds))
-                       .at(table)
+                       .at(r.down.data)
+                       .at(r.down.stride)
+                       .at(r.ids)
+                       .at(r.table)
                        .at(buf(Buf::kMoeWeight))
-                       .at(dots ? static_cast<const void*>(bytes_of(pairs, f.d_ff)) : h)
+                       .at(dots ? static_cast<const void*>(bytes_of(r.pairs, f.d_ff)) : r.h)
                        .at(buf(l_.to))
                        .at(m_.floats(f.down_bias))
                        .u(f.d_ff)
@@ -94,6 +127,87 @@ Status PassLaunches::experts(bool slots) const {
                        .u(l_.add ? 1 : 0);
   return run(dots ? Shader::expert_down_dots : Shader::expert_down,
              {static_cast<uint32_t>(f.down.tensor->type)}, out, e, n());
+}
+
+/// One product of sorted pairs, of one matrix or of a gate's two.
+struct PassLaunches::PairProduct {
+  const TensorRef &w, &up_ref;
+  ExpertMatrix first, up;
+  const void* x;
+  const float *bias, *up_bias;
+  float* y;
+  uint32_t epilogue, n_out, shared_by, bias_stride;
+};
+
+Status PassLaunches::pair_product(const ExpertRun& r, const PairProduct& p) const {
+  const MatrixShape& m = profile().matrix;
+  const uint32_t outputs = r.matrices ? 8 * m.m : kExpertTile;
+  Kernel k{r.matrices ? Shader::expert_matrix : Shader::expert_tile,
+           {static_cast<uint32_t>(p.w.tensor->type), static_cast<uint32_t>(p.up_ref.tensor->type),
+            p.epilogue},
+           Args(),
+           div_up(p.n_out, p.epilogue >= 2 ? outputs / 2 : outputs),
+           static_cast<uint32_t>(r.pairs / r.side() + r.f.n_experts),
+           r.matrices ? profile().matrix_threads : kExpertTile};
+  if (r.matrices) k.constants.insert(k.constants.end(), {m.m, m.n, m.k});
+  k.args.at(p.first.data)
+      .at(p.up.data)
+      .at(p.first.stride)
+      .at(p.up.stride)
+      .at(p.x)
+      .at(p.y)
+      .at(r.order)
+      .at(r.tiles)
+      .at(p.bias)
+      .at(p.up_bias)
+      .u(p.w.n_in)
+      .u(p.n_out)
+      .u(p.w.row_bytes())
+      .u(p.up_ref.row_bytes())
+      .u(p.shared_by)
+      .u(p.bias_stride)
+      .u(p.shared_by == 1 ? r.pairs : n());
+  return queue_.dispatch(k);
+}
+
+/// Sorted by expert. Second matrices go some outputs at a time, whose sums of a row's experts then
+/// go to it.
+Status PassLaunches::experts_by_tiles(const ExpertRun& r) const {
+  const FfnSpec& f = r.f;
+  const uint32_t e = s_.n_embd, width = std::min(e, kJoinedOutputs);
+  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), r.x, e, n(), e));
+  const Args sort =
+      Args().at(r.ids).at(r.table).at(r.order).at(r.tiles).u(r.pairs).u(f.n_experts).u(r.side());
+  SHARPI_TRY(run_rows(Shader::expert_sort, {}, sort, 1));
+  if (r.matrices) SHARPI_TRY(halve(r.x, n(), e, true));
+  SHARPI_TRY(pair_product(r, {f.gate, r.up_ref, r.gate, r.up,
+                              r.matrices ? static_cast<const void*>(bytes_of(n(), e)) : r.x,
+                              m_.floats(f.gate_bias), m_.floats(f.up_bias), r.h,
+                              static_cast<uint32_t>(device::gated(f)), f.d_ff, f.n_used, f.d_ff}));
+  if (r.matrices) SHARPI_TRY(halve(r.h, r.pairs, f.d_ff, true));
+  const void* h = r.matrices ? static_cast<const void*>(bytes_of(r.pairs, f.d_ff)) : r.h;
+  const float* bias = m_.floats(f.down_bias);
+  for (uint32_t from = 0; from < e; from += width) {
+    const uint32_t some = std::min(width, e - from);
+    const ExpertMatrix down{r.down.data + from * f.down.row_bytes(), r.down.stride};
+    const float* some_bias = bias == nullptr ? nullptr : bias + from;
+    SHARPI_TRY(
+        pair_product(r, {f.down, f.down, down, {}, h, some_bias, nullptr, r.made, 0, some, 1, e}));
+    const Args join = Args()
+                          .at(r.ids)
+                          .at(r.table)
+                          .at(buf(Buf::kMoeWeight))
+                          .at(r.made)
+                          .at(buf(l_.to))
+                          .u(e)
+                          .u(from)
+                          .u(some)
+                          .u(f.n_used)
+                          .u(n())
+                          .u(l_.add ? 1 : 0);
+    SHARPI_TRY(run(Shader::expert_join, {}, join, groups_of(uint64_t{n()} * some)));
+  }
+  return Status::ok();
 }
 
 /// Of a recording: to pinned memory, where the host finds them when the part has ended.

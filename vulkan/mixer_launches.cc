@@ -161,16 +161,6 @@ Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
              args, uint64_t{n()} * a.n_heads);
 }
 
-uint32_t PassLaunches::matrix_split(const KvLayer& kv) const {
-  const uint32_t dim = kv.head_dim;
-  if (m_.plan->model.exact || !in_tiles(n()) || !profile().matrix_attention) return 0;
-  // Rows in q4 are rotated over whole heads, of which a subgroup may have a part.
-  if (kv_rotation(kv.v_dtype, dim) != 0) return 0;
-  if (dim % 32 == 0 && dim <= 128) return 1;
-  if (dim % 32 == 0 && dim <= 256) return 2;
-  return dim % 64 == 0 && dim <= 512 ? 4 : 0;
-}
-
 /// Of many rows, in `fast`: queries and stored rows in 16 bits, sums in floats.
 Status PassLaunches::attend_by_matrices(const KvLayer& kv, uint32_t split) const {
   const AttentionSpec& a = layer().attention;
@@ -193,10 +183,10 @@ Status PassLaunches::attend() const {
   const AttentionSpec& a = layer().attention;
   const KvLayer kv = this->kv();
   // In shares sums have another order than a chunk's.
-  if (n() <= kShareRows && profile().least_shares != 0 && !m_.plan->model.deterministic &&
-      kv.head_dim % 4 == 0)
-    return attend_in_shares(kv);
-  if (const uint32_t split = matrix_split(kv); split != 0) return attend_by_matrices(kv, split);
+  const ModelShape& shape = m_.plan->model;
+  if (attends_in_shares(profile(), shape, kv.head_dim, n())) return attend_in_shares(kv);
+  if (const uint32_t split = matrix_split(profile(), shape, kv, n()); split != 0)
+    return attend_by_matrices(kv, split);
   const Args args = attention_args(kv, buf(Buf::kQuery), buf(Buf::kMix));
   const uint32_t rows = n() == 1 ? 1 : profile().attention_tile(kv.head_dim);
   return run(Shader::attention,

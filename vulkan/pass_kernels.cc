@@ -28,19 +28,24 @@ class VulkanPassKernels final : public device::PassKernels {
  public:
   explicit VulkanPassKernels(const Device& device) : device_(device) {}
 
-  /// Normalised inputs of a product; keys and values before they are stored; inputs and hidden rows
-  /// of routed experts.
+  /// Normalised inputs of a product; keys and values before they are stored; inputs, hidden rows
+  /// and outputs of routed experts.
   PassScratch scratch(const ModelSpec& spec, const ModelShape& model, const WorkspaceWidths& w,
                       uint32_t rows, uint32_t head_rows) const override {
     PassScratch s;
     const Profile f = make_profile(device_.physical());
     const uint64_t all = std::max(rows, head_rows);
     const uint64_t in = std::max<uint64_t>(w.widest_in, spec.n_embd);
-    const uint64_t experts = w.n_experts == 0 ? 0 : spec.n_embd + uint64_t{w.n_used} * w.d_expert;
+    // Of a pair of a row and an expert: hidden elements, and in tiles its number and some outputs.
+    uint64_t pair = w.d_expert;
+    if (!model.deterministic) pair += 1 + std::min(spec.n_embd, kJoinedOutputs);
+    const uint64_t experts = w.n_experts == 0 ? 0 : spec.n_embd + w.n_used * pair;
     s.kernel = all * std::max({in, 2 * w.kv, experts}) * sizeof(float);
-    const uint64_t widest = std::max<uint64_t>(in, uint64_t{w.n_used} * w.d_expert);
-    if ((f.byte_dots || f.matrix_threads != 0) && !model.exact)
-      s.kernel += round_up(row_bytes_of(all, widest), 256) + 256;
+    if (w.n_experts != 0) s.kernel += expert_tile_bytes(all * w.n_used, w.n_experts) + 64;
+    if ((f.byte_dots || f.matrix_threads != 0) && !model.exact) {
+      const uint64_t pairs = row_bytes_of(all * w.n_used, w.d_expert);
+      s.kernel += round_up(std::max(row_bytes_of(all, in), pairs), 256) + 256;
+    }
     if (!model.deterministic) {
       s.attention = uint64_t{std::min(rows, kShareRows)} * w.attn_heads * f.shares(1) *
                     (w.attn_dim + 4) * sizeof(float);
@@ -66,20 +71,10 @@ class VulkanPassKernels final : public device::PassKernels {
     return replay_rows(device_, model, layer, device::pending_sequence(session));
   }
   std::string paths(const LoadedModel& model) const override {
-    const PhysicalDevice& d = device_.physical();
-    const Profile& p = device_.driver().profile();
-    const ModelShape& shape = model.plan->model;
-    const bool fast = !shape.exact, dots = fast && p.byte_dots,
-               matrices = fast && p.matrix_threads != 0 && !shape.deterministic;
-    return "vulkan " + std::to_string(VK_API_VERSION_MAJOR(d.version)) + "." +
-           std::to_string(VK_API_VERSION_MINOR(d.version)) +
-           ": quantised weights, few rows: " + (dots ? "int8-dot" : "f32") + "; many rows: " +
-           (matrices              ? "f16 cooperative matrices"
-            : shape.deterministic ? "as few"
-                                  : "f32 tiles") +
-           "; attention, many rows: " +
-           (matrices && p.matrix_attention ? "f16 cooperative matrices" : "f32") +
-           (p.least_shares != 0 && !shape.deterministic ? ", few rows: split" : "") + "; f32 sums";
+    const uint32_t version = device_.physical().version;
+    return "vulkan " + std::to_string(VK_API_VERSION_MAJOR(version)) + "." +
+           std::to_string(VK_API_VERSION_MINOR(version)) +
+           block_paths(model, device_.driver().profile());
   }
 
  private:

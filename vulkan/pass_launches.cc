@@ -11,11 +11,9 @@ using device::Epilogue;
 
 namespace {
 
-/// Rows, and outputs, of a tile (shaders/product_tile.comp), and rows from which tiles are taken: a
-/// tile that is filled to a quarter costs what its rows cost one by one.
-constexpr uint32_t kTile = 64, kTiledRows = 17;
-/// Rows, and outputs, of a tile of shaders/newer/product_matrix.comp, and elements at a time.
-constexpr uint32_t kMatrixSide = 128, kMatrixDeep = 64;
+/// Rows, and outputs, of a tile of shaders/product_tile.comp and of
+/// shaders/newer/product_matrix.comp.
+constexpr uint32_t kTile = 64, kMatrixSide = 128;
 
 }  // namespace
 
@@ -138,26 +136,6 @@ Status PassLaunches::links() const {
   return Status::ok();
 }
 
-RowForm PassLaunches::form_of(const TensorRef& w, uint32_t rows) const {
-  if (m_.plan->model.exact) return RowForm::kFloats;
-  switch (w.tensor->type) {
-    case GgmlType::kF32:
-    case GgmlType::kF16:
-    case GgmlType::kBF16:
-      return RowForm::kFloats;
-    default:
-      break;
-  }
-  if (!in_tiles(rows)) return profile().byte_dots ? RowForm::kBytes : RowForm::kFloats;
-  const bool matrices = profile().matrix_threads != 0 && w.n_in % kMatrixDeep == 0;
-  return matrices ? RowForm::kHalves : RowForm::kFloats;
-}
-
-/// In tiles and by matrices sums have another order than a single row's.
-bool PassLaunches::in_tiles(uint32_t rows) const {
-  return rows >= kTiledRows && !m_.plan->model.deterministic;
-}
-
 std::byte* PassLaunches::bytes_of(uint64_t rows, uint64_t width) const {
   const uint64_t end = ws_.size(Buf::kKernel), taken = round_up(row_bytes_of(rows, width), 256);
   return ws_.get<std::byte>(Buf::kKernel) + (end / 256 * 256 - taken);
@@ -229,13 +207,15 @@ Status PassLaunches::task(const RowProduct& p, uint32_t t, uint32_t rows, const 
       .u(w.row_bytes())
       .u(up.row_bytes());
   k.beside = t != 0;
-  if (in_tiles(rows)) {
+  if (in_tiles(m_.plan->model, rows)) {
     const bool matrices = form == RowForm::kHalves;
-    const uint32_t side = matrices ? kMatrixSide : kTile;
+    const MatrixShape& m = profile().matrix;
+    const uint32_t outputs = matrices ? 8 * m.m : kTile;
     k.shader = matrices ? Shader::product_matrix : Shader::product_tile;
-    k.items = div_up(w.n_out, gates ? side / 2 : side);
-    k.layers = static_cast<uint32_t>(div_up(rows, side));
+    k.items = div_up(w.n_out, gates ? outputs / 2 : outputs);
+    k.layers = static_cast<uint32_t>(div_up(rows, matrices ? 8 * m.n : kTile));
     k.threads = matrices ? profile().matrix_threads : kTile;
+    if (matrices) k.constants.insert(k.constants.end(), {m.m, m.n, m.k});
     return queue_.dispatch(k);
   }
   const uint32_t few = rows == 1 ? 1 : profile().product_rows;

@@ -8,6 +8,7 @@
 #include "device/loaded_model.h"
 #include "device/pass.h"
 #include "device/session.h"
+#include "vulkan/forms.h"
 #include "vulkan/queue.h"
 #include "vulkan/vulkan_device.h"
 
@@ -30,10 +31,6 @@ struct ExpertMatrix {
   const std::byte* data = nullptr;
   uint64_t stride = 0;
 };
-
-/// What products take rows as: floats; 8 bits with scales (shaders/quantise.glsl), a few rows of
-/// quantised weights in `fast`; or 16 bits (shaders/halves.comp), many rows.
-enum class RowForm : uint8_t { kFloats, kBytes, kHalves };
 
 /// Bytes of rows in 16 bits, which is more than in 8.
 constexpr uint64_t row_bytes_of(uint64_t rows, uint64_t width) {
@@ -70,8 +67,9 @@ class PassLaunches {
 
   /// How products of `rows` rows with this matrix take them, and where `rows` rows of `width`
   /// elements lie in fewer bits than floats: behind what else is in kKernel.
-  bool in_tiles(uint32_t rows) const;
-  RowForm form_of(const TensorRef& w, uint32_t rows) const;
+  RowForm form_of(const TensorRef& w, uint32_t rows) const {
+    return row_form(profile(), m_.plan->model, w, rows);
+  }
   std::byte* bytes_of(uint64_t rows, uint64_t width) const;
   Status halve(const float* x, uint64_t rows, uint32_t width, bool product) const;
   Status quantise(const float* x, uint64_t rows, uint32_t width) const;
@@ -106,8 +104,6 @@ class PassLaunches {
   Args attention_args(const KvLayer& kv, const void* queries, float* to) const;
   Status attend() const;
   Status attend_in_shares(const KvLayer& kv) const;
-  /// Subgroups that have sixteen queries of attention by matrices together; 0: the layer's is not.
-  uint32_t matrix_split(const KvLayer& kv) const;
   Status attend_by_matrices(const KvLayer& kv, uint32_t split) const;
   Status keep_ring() const;
   Status delta() const;
@@ -119,6 +115,11 @@ class PassLaunches {
   Status route() const;
   Status shared_gate() const;
   Status experts(bool slots) const;
+  struct ExpertRun;
+  struct PairProduct;
+  Status pair_product(const ExpertRun& e, const PairProduct& p) const;
+  Status experts_by_pairs(const ExpertRun& e) const;
+  Status experts_by_tiles(const ExpertRun& e) const;
   Status send_rows() const;
   Status answers() const;
   ExpertMatrix matrix_of(const TensorRef& w, bool slots, uint64_t at) const;

@@ -74,22 +74,28 @@ std::string missing_features(const InstanceFunctions& f, VkPhysicalDevice device
   return missing;
 }
 
-bool multiplies_halves(const InstanceFunctions& f, VkPhysicalDevice device) {
+/// The largest of the shapes that kernels take.
+MatrixShape shape_of_halves(const InstanceFunctions& f, VkPhysicalDevice device) {
   const auto get = reinterpret_cast<GetMatrixProperties>(
       f.vkGetInstanceProcAddr(f.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
   uint32_t n = 0;
-  if (get == nullptr || get(device, &n, nullptr) != VK_SUCCESS) return false;
+  if (get == nullptr || get(device, &n, nullptr) != VK_SUCCESS) return {};
   std::vector<MatrixProperties> all(n);
   const VkResult got = get(device, &n, all.data());
-  return (got == VK_SUCCESS || got == VK_INCOMPLETE) &&
-         std::any_of(all.begin(), all.end(), [](const MatrixProperties& p) {
-           return p.m == 16 && p.n == 16 && p.k == 16 && p.a == kHalf && p.b == kHalf &&
-                  p.c == kFloat && p.result == kFloat && p.scope == kSubgroupScope;
-         });
+  if (got != VK_SUCCESS && got != VK_INCOMPLETE) return {};
+  MatrixShape best;
+  const auto taken = [](uint32_t side) { return side == 8 || side == 16; };
+  for (const MatrixProperties& p : all) {
+    const MatrixShape shape{p.m, p.n, p.k};
+    if (taken(p.m) && taken(p.n) && taken(p.k) && p.a == kHalf && p.b == kHalf && p.c == kFloat &&
+        p.result == kFloat && p.scope == kSubgroupScope && shape.size() > best.size())
+      best = shape;
+  }
+  return best;
 }
 
-bool has_matrices(const InstanceFunctions& f, VkPhysicalDevice device) {
-  if (!has_extension(f, device, kMatrixExtension)) return false;
+MatrixShape matrix_shape(const InstanceFunctions& f, VkPhysicalDevice device) {
+  if (!has_extension(f, device, kMatrixExtension)) return {};
   MatrixFeatures matrices;
   VkPhysicalDeviceVulkan12Features v12{};
   v12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
@@ -98,14 +104,15 @@ bool has_matrices(const InstanceFunctions& f, VkPhysicalDevice device) {
   all.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
   all.pNext = &v12;
   f.vkGetPhysicalDeviceFeatures2(device, &all);
-  return matrices.cooperativeMatrix != VK_FALSE && v12.shaderFloat16 != VK_FALSE &&
-         v12.vulkanMemoryModel != VK_FALSE && multiplies_halves(f, device);
+  const bool has = matrices.cooperativeMatrix != VK_FALSE && v12.shaderFloat16 != VK_FALSE &&
+                   v12.vulkanMemoryModel != VK_FALSE;
+  return has ? shape_of_halves(f, device) : MatrixShape();
 }
 
 /// What makes kernels faster and may be missing.
 void find_extras(const InstanceFunctions& f, PhysicalDevice* d) {
   d->budget = has_extension(f, d->handle, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-  d->matrices = has_matrices(f, d->handle);
+  d->matrix = matrix_shape(f, d->handle);
   if (!has_extension(f, d->handle, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) return;
   VkPhysicalDeviceShaderIntegerDotProductFeatures dots{};
   dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;

@@ -14,6 +14,13 @@ namespace sharpi::vulkan {
 enum class DeviceKind : uint8_t { kDiscrete, kIntegrated, kVirtual, kSoftware };
 const char* kind_name(DeviceKind kind);
 
+/// What a subgroup multiplies at once: m x k by k x n. Kernels take 8 or 16 of each; 0: nothing.
+struct MatrixShape {
+  uint32_t m = 0, n = 0, k = 0;
+  bool is_square() const { return m == n && n == k; }
+  uint32_t size() const { return m * n * k; }
+};
+
 struct PhysicalDevice {
   VkPhysicalDevice handle = VK_NULL_HANDLE;
   DeviceKind kind = DeviceKind::kDiscrete;
@@ -24,7 +31,7 @@ struct PhysicalDevice {
   uint32_t queue_family = 0;
   bool budget = false;     // VK_EXT_memory_budget
   bool byte_dots = false;  // VK_KHR_shader_integer_dot_product
-  bool matrices = false;   // VK_KHR_cooperative_matrix of 16 x 16, halves to floats, in a subgroup
+  MatrixShape matrix;      // VK_KHR_cooperative_matrix, halves to floats, in a subgroup
   uint32_t subgroup_size = 0;
   uint32_t shared_bytes = 0, max_push_bytes = 0, max_invocations = 0;
   uint64_t max_allocation = 0;

@@ -8,6 +8,8 @@
 namespace sharpi::vulkan {
 namespace {
 
+constexpr uint32_t kNullsConstant = 31;  // shaders/common.glsl
+
 constexpr const char* kNames[] = {
 #define SHARPI_SHADER(name) #name,
 #include "vulkan/shaders.inc"
@@ -82,6 +84,7 @@ Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& co
   std::vector<VkSpecializationMapEntry> entries;
   for (uint32_t i = 0; i < constants.size(); ++i)
     entries.push_back({i, i * uint32_t{sizeof(uint32_t)}, sizeof(uint32_t)});
+  entries.back().constantID = kNullsConstant;
   VkSpecializationInfo special{};
   special.mapEntryCount = static_cast<uint32_t>(entries.size());
   special.pMapEntries = entries.data();

@@ -42,6 +42,7 @@ class Pipelines {
   void keep() const;
   VkPipelineLayout layout() const { return layout_; }
   /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
+  /// The last is another's: NULLS of shaders/common.glsl.
   Result<VkPipeline> get(Shader shader, const std::vector<uint32_t>& constants) const;
 
  private:

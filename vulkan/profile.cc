@@ -18,10 +18,11 @@ constexpr uint32_t kRowThreads = 512, kStepThreads = 128, kStepHeads = 8, kRunTh
 constexpr uint64_t kEnoughOutputs = 2048, kEnoughShares = 512, kMostShares = 4;
 /// Threads that share a channel of a recurrence.
 constexpr uint32_t kRecurrentParts = 4;
-/// Subgroups, and bytes of shared memory, of shaders/newer.
-constexpr uint32_t kMatrixGroups = 8, kMatrixBytes = 47 << 10;
-/// The subgroups of shaders/newer/attention_matrix.comp.
-constexpr uint32_t kMatrixAttentionGroup = 32;
+/// Subgroups of shaders/newer, and elements of a matrix that a thread has at most.
+constexpr uint32_t kMatrixGroups = 8, kMostEach = 16;
+/// The subgroups, matrices and bytes of shared memory of shaders/newer/attention_matrix.comp.
+constexpr uint32_t kMatrixAttentionGroup = 32, kMatrixAttentionSide = 16,
+                   kMatrixAttentionBytes = 47 << 10;
 
 }  // namespace
 
@@ -35,6 +36,12 @@ uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim) {
 uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads) {
   const uint32_t keys = threads / 4, names = keys * (2 * sizeof(uint64_t) + sizeof(uint32_t));
   return static_cast<uint32_t>((heads * (dim + keys) + kMostThreads + 2) * sizeof(float)) + names;
+}
+
+uint32_t matrix_shared_bytes(const MatrixShape& s) {
+  constexpr uint32_t kStride = 64 + 8, kSums = 64;  // halves; shaders/common.glsl's
+  return 8 * (s.m + s.n) * kStride * 2 +
+         (8 * s.m * s.n + kSums) * static_cast<uint32_t>(sizeof(float));
 }
 
 uint32_t Profile::dot_outputs(uint64_t n_out) const {
@@ -71,9 +78,15 @@ Profile make_profile(const PhysicalDevice& d) {
   p.byte_dots = d.byte_dots && d.subgroup_size >= kRunThreads && !software;
   if (wanted == kMostThreads) p.recurrent_parts = std::min(kRecurrentParts, d.subgroup_size);
   const uint32_t matrix_threads = kMatrixGroups * d.subgroup_size;
-  if (d.matrices && matrix_threads <= p.most_threads && kMatrixBytes <= d.shared_bytes)
+  if (d.matrix.size() != 0 && !software && matrix_threads <= p.most_threads &&
+      d.matrix.m * d.matrix.n <= kMostEach * d.subgroup_size &&
+      matrix_shared_bytes(d.matrix) <= d.shared_bytes) {
     p.matrix_threads = matrix_threads;
-  p.matrix_attention = p.matrix_threads != 0 && d.subgroup_size == kMatrixAttentionGroup;
+    p.matrix = d.matrix;
+  }
+  p.matrix_attention = p.matrix_threads != 0 && d.subgroup_size == kMatrixAttentionGroup &&
+                       p.matrix.is_square() && p.matrix.m == kMatrixAttentionSide &&
+                       kMatrixAttentionBytes <= d.shared_bytes;
   p.attention_keys = std::min(4u, kMostKeys / p.threads);
   // The widest heads decide: stored rows are read once for each tile.
   p.attention_floats = kMostDim;

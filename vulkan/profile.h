@@ -17,6 +17,7 @@ struct Profile {
   uint32_t row_threads = 0;     // of one that has a whole row
   bool byte_dots = false;       // products in 8 bits
   uint32_t matrix_threads = 0;  // of one whose subgroups multiply matrices; 0: none does
+  MatrixShape matrix;           // that they multiply
   bool matrix_attention = false;
   uint32_t recurrent_parts = 1;   // threads that have a channel of a recurrence together
   uint32_t product_rows = 0;      // of which a workgroup makes one output
@@ -47,6 +48,8 @@ Profile make_profile(const PhysicalDevice& device);
 /// (shaders/attention.comp). Tiles of products take 16 KiB, the least that Vulkan allows; other
 /// kernels take no more than 8 KiB.
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim);
+/// That products by matrices take (shaders/newer/product_matrix.glsl).
+uint32_t matrix_shared_bytes(const MatrixShape& shape);
 /// That shaders/attention_step.comp takes for so many heads.
 uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads);
 

@@ -23,13 +23,18 @@ namespace sharpi::vulkan {
 /// Push constants in the order of a shader's: addresses first, then words.
 class Args {
  public:
-  Args& at(const void* address) { return put(reinterpret_cast<uint64_t>(address)); }
-  Args& at(uint64_t address) { return put(address); }
+  Args& at(const void* address) { return at(reinterpret_cast<uint64_t>(address)); }
+  Args& at(uint64_t address) {
+    if (address == 0) nulls_ |= 1u << size_ / sizeof address;
+    return put(address);
+  }
   Args& u(uint64_t value) { return put(static_cast<uint32_t>(value)); }
   Args& f(float value) { return put(value); }
   const std::byte* data() const { return bytes_; }
   uint32_t size() const { return size_; }
   bool fits() const { return size_ <= kPushBytes; }
+  /// Which addresses are none, a bit each (shaders/common.glsl).
+  uint32_t nulls() const { return nulls_; }
 
  private:
   template <class T>
@@ -39,7 +44,7 @@ class Args {
     return *this;
   }
   std::byte bytes_[kPushBytes] = {};
-  uint32_t size_ = 0;
+  uint32_t size_ = 0, nulls_ = 0;
 };
 
 /// One dispatch. `items` workgroups, of which shaders find the number by item() of

@@ -32,7 +32,7 @@ class VulkanBackend final : public device::DeviceBackend {
   std::shared_ptr<Device> device_;
 };
 
-Status VulkanBackend::describe(uint32_t, sharpi_device* out) const {
+Status VulkanBackend::describe(uint32_t flags, sharpi_device* out) const {
   const PhysicalDevice& p = device_->physical();
   out->total_bytes = p.total_bytes;
   out->free_bytes = device_->free_now();
@@ -44,6 +44,10 @@ Status VulkanBackend::describe(uint32_t, sharpi_device* out) const {
   out->held_bytes = device_->live_bytes();
   const uint64_t used = out->total_bytes - std::min(out->total_bytes, out->free_bytes);
   out->other_bytes = used - std::min(used, out->held_bytes);
+  if ((flags & SHARPI_DEVICE_MEASURE) != 0) {
+    SHARPI_TRY_ASSIGN(out->bandwidth, measure_device_bandwidth(*device_));
+    SHARPI_TRY_ASSIGN(out->link_bandwidth, measure_link_bandwidth(*device_));
+  }
   return Status::ok();
 }
 

@@ -78,6 +78,10 @@ std::unique_ptr<device::DeviceKernels> make_device_kernels(const Device& device)
 std::unique_ptr<device::PassKernels> make_pass_kernels(const Device& device,
                                                        const ModelShape& model);
 
+/// Bytes/s at which the device reads its own memory, and takes what the host has pinned. Opens it.
+Result<double> measure_device_bandwidth(Device& device);
+Result<double> measure_link_bandwidth(Device& device);
+
 /// The usable devices of this machine, index `first` upwards. None is no error: *why says it.
 std::vector<std::shared_ptr<Device>> find_devices(uint32_t first, std::string* why,
                                                   const std::string& cache_folder = {});

@@ -39,19 +39,41 @@ bool on_gpu() {
   return test::suites_on_gpu();
 }
 
+bool on_vulkan() {
+  return test::suites_tier() == "vulkan";
+}
+
+uint32_t gpu_index(const sharpi_context* context) {
+  const sharpi_tier wanted = on_vulkan() ? SHARPI_TIER_VULKAN : SHARPI_TIER_CUDA;
+  sharpi_device d{};
+  d.struct_size = sizeof d;
+  for (uint32_t i = 1; sharpi_device_info(context, i, 0, &d, nullptr) == SHARPI_OK; ++i) {
+    if (d.tier == wanted) return i;
+  }
+  return 0;
+}
+
 uint64_t free_device_bytes(const sharpi_context* context) {
   sharpi_device d{};
   d.struct_size = sizeof d;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  return sharpi_device_info(context, 1, 0, &d, &e) == SHARPI_OK ? d.free_bytes : 0;
+  const uint32_t index = gpu_index(context);
+  return index != 0 && sharpi_device_info(context, index, 0, &d, nullptr) == SHARPI_OK
+             ? d.free_bytes
+             : 0;
 }
 
 bool says_no_gpu(const std::string& text) {
-  for (const char* reason :
-       {"this build has no GPU tier", "libsharpi-cuda.so is not beside the library",
-        "no NVIDIA driver is installed", "the NVIDIA driver sees no device"}) {
-    if (text.find(std::string("no GPU (") + reason) != std::string::npos) return true;
-    if (text.find(std::string("no GPU (CUDA: ") + reason) != std::string::npos) return true;
+  const auto says = [&](const char* before, const char* reason) {
+    return text.find(std::string(before) + reason) != std::string::npos;
+  };
+  if (says("no GPU (", "this build has no GPU tier")) return true;
+  if (on_vulkan()) {
+    return says("Vulkan: ", "no Vulkan device (") ||
+           says("", "libsharpi-vulkan.so is not beside the library");
+  }
+  for (const char* reason : {"libsharpi-cuda.so is not beside the library",
+                             "no NVIDIA driver is installed", "the NVIDIA driver sees no device"}) {
+    if (says("no GPU (", reason) || says("no GPU (CUDA: ", reason)) return true;
   }
   return false;
 }
@@ -72,14 +94,15 @@ void expect_absent_gpu(const std::string& text) {
 }
 
 std::string why_no_gpu(const sharpi_context* context) {
+  if (gpu_index(context) != 0) return {};
   sharpi_device d{};
   d.struct_size = sizeof d;
   sharpi_error e = SHARPI_ERROR_INIT;
   const sharpi_status asked = sharpi_device_info(context, 1, 0, &d, &e);
-  if (asked == SHARPI_OK && d.tier == SHARPI_TIER_CUDA) return {};
   if (asked == SHARPI_OK) {
-    const std::string other =
-        std::string("no GPU of the tier CUDA, but one of ") + sharpi_tier_name(d.tier);
+    const std::string other = std::string("no GPU of the tier ") +
+                              (on_vulkan() ? "Vulkan" : "CUDA") + ", but one of " +
+                              sharpi_tier_name(d.tier);
     expect_no_gpu_required(other);
     return other;
   }
@@ -117,6 +140,7 @@ sharpi_status try_plan(sharpi_context* context, const std::string& path, const M
   sharpi_session_params_init(&s, sizeof s);
   p.session = &s;
   p.n_gpu_layers = on_gpu() ? -1 : 0;
+  if (on_vulkan()) p.device = gpu_index(context);  // one of CUDA, or a software device, is named
   s.n_ctx = 4096;
   if (setup.edit) setup.edit(&p, &s);
   sharpi_plan* plan = nullptr;

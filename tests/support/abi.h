@@ -28,10 +28,13 @@ using PlanPtr = std::unique_ptr<sharpi_plan, Destroy>;
 using ModelPtr = std::unique_ptr<sharpi_model, Destroy>;
 using SessionPtr = std::unique_ptr<sharpi_session, Destroy>;
 
-/// SHARPI_TEST_TIER=cuda: models of this program are loaded on the GPU, whole; without a device
-/// every test is skipped.
+/// SHARPI_TEST_TIER is `cuda` or `vulkan`: models of this program are loaded on the first device of
+/// that tier, whole; without a device every test is skipped.
 bool on_gpu();
-/// Free bytes of the first GPU; 0 without one.
+bool on_vulkan();
+/// The index of that device (of CUDA where no tier is named); 0 without one.
+uint32_t gpu_index(const sharpi_context* context);
+/// Its free bytes; 0 without one.
 uint64_t free_device_bytes(const sharpi_context* context);
 /// Whether a sentence says that there is no GPU, and not that there is one which does not work.
 bool says_no_gpu(const std::string& text);
@@ -39,8 +42,8 @@ bool says_no_gpu(const std::string& text);
 /// be skipped; anything else fails the test, and so does the absence of a GPU on a machine that was
 /// meant to have one (SHARPI_TEST_REQUIRE_GPU=1).
 void expect_absent_gpu(const std::string& text);
-/// Empty if the context has a GPU of the CUDA tier, else the reason: the library's sentence, which
-/// is judged here, or that the first GPU is of another tier.
+/// Empty if the context has a GPU of the tier that is asked for, else the reason: the library's
+/// sentence, which is judged here, or that the first GPU is of another tier.
 std::string why_no_gpu(const sharpi_context* context);
 /// Skips all cases of a program whose models are to be on a GPU that is not there.
 ::testing::Environment* tier_environment();

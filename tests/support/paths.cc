@@ -23,9 +23,13 @@ std::string build_path(std::string_view relative) {
   return below("SHARPI_TEST_BUILD", SHARPI_TEST_BUILD, relative);
 }
 
-bool suites_on_gpu() {
+std::string_view suites_tier() {
   const char* tier = std::getenv("SHARPI_TEST_TIER");
-  return tier != nullptr && std::string_view(tier) == "cuda";
+  return tier == nullptr ? "" : tier;
+}
+
+bool suites_on_gpu() {
+  return suites_tier() == "cuda" || suites_tier() == "vulkan";
 }
 
 }  // namespace sharpi::test

@@ -13,8 +13,9 @@ namespace sharpi::test {
 std::string source_path(std::string_view relative);
 /// The path of a file that the build made, for example build_path("examples/generate").
 std::string build_path(std::string_view relative);
-/// Models of this program's suites go to the CUDA tier (SHARPI_TEST_TIER=cuda): those that only the
-/// CPU computes are not in the lists then.
+/// The GPU tier that models of this program's suites go to: SHARPI_TEST_TIER, `cuda` or `vulkan`;
+/// those that only the CPU computes are not in the lists then. Empty: they stay on the CPU.
+std::string_view suites_tier();
 bool suites_on_gpu();
 
 }  // namespace sharpi::test

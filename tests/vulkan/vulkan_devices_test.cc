@@ -84,6 +84,20 @@ TEST_F(VulkanDevices, OfSoftwareAreTakenOnlyIfNamed) {
   EXPECT_TRUE(uses(1));
 }
 
+/// Rates that no memory has would come of a kernel that reads nothing.
+TEST_F(VulkanDevices, MeasureTheirMemoryAndGiveItBack) {
+  const uint64_t held = device_->live_bytes();
+  auto memory = vulkan::measure_device_bandwidth(*device_);
+  auto link = vulkan::measure_link_bandwidth(*device_);
+  ASSERT_TRUE(memory.is_ok()) << memory.status().text();
+  ASSERT_TRUE(link.is_ok()) << link.status().text();
+  for (const double rate : {memory.value(), link.value()}) {
+    EXPECT_GT(rate, 1e6);
+    EXPECT_LT(rate, 1e14);
+  }
+  EXPECT_EQ(device_->live_bytes(), held);
+}
+
 TEST_F(VulkanDevices, RefuseABlockThatIsTooLargeWithItsNumbers) {
   const uint64_t most = device_->physical().max_allocation, before = device_->live_bytes();
   const auto got = DeviceBuffer::allocate(*device_, most + 1, "a test");

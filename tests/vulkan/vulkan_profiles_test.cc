@@ -70,12 +70,21 @@ TEST(VulkanProfiles, HaveWhatTheDeviceMultiplies) {
     PhysicalDevice device = pose({}, as);
     EXPECT_FALSE(make_profile(device).byte_dots);
     EXPECT_EQ(make_profile(device).matrix_threads, 0u);
-    device.byte_dots = device.matrices = true;
-    const Profile p = make_profile(device);
-    EXPECT_EQ(p.byte_dots, as.kind != DeviceKind::kSoftware);
-    const bool fits = 8 * as.subgroup_size <= as.max_invocations && as.shared_bytes >= 48 << 10;
-    EXPECT_EQ(p.matrix_threads, fits ? 8 * as.subgroup_size : 0u);
-    EXPECT_EQ(p.matrix_attention, fits && as.subgroup_size == 32);
+    device.byte_dots = true;
+    const bool gpu = as.kind != DeviceKind::kSoftware;
+    EXPECT_EQ(make_profile(device).byte_dots, gpu);
+    for (const auto& [shape, bytes] : {std::pair{vulkan::MatrixShape{16, 16, 16}, 48u << 10},
+                                       {vulkan::MatrixShape{8, 16, 16}, 32u << 10},
+                                       {vulkan::MatrixShape{8, 8, 8}, 21u << 10}}) {
+      device.matrix = shape;
+      const Profile p = make_profile(device);
+      const bool fits = gpu && 8 * as.subgroup_size <= as.max_invocations &&
+                        as.shared_bytes >= bytes && shape.m * shape.n <= 16 * as.subgroup_size;
+      EXPECT_EQ(p.matrix_threads, fits ? 8 * as.subgroup_size : 0u) << bytes;
+      EXPECT_LE(vulkan::matrix_shared_bytes(shape), bytes);
+      EXPECT_EQ(p.matrix_attention, fits && as.subgroup_size == 32 && shape.size() == 4096)
+          << bytes;
+    }
     device.subgroup_size = 4;  // runs of 32 elements take eight threads
     EXPECT_FALSE(make_profile(device).byte_dots);
   }

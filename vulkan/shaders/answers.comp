@@ -10,7 +10,7 @@ layout(push_constant) uniform P {
 void main() {
   const uint i = item() * threads() + me();
   if (i >= p.n) return;
-  const bool answered = p.waits == 0 || U32(p.waits).v[0] != 0;
+  const bool answered = !HAS(waits, 2) || U32(p.waits).v[0] != 0;
   const float had = p.adds != 0 ? F32(p.y).v[i] : 0.0;
   F32(p.y).v[i] = had + (answered ? F32(p.x).v[i] : 0.0);
 }

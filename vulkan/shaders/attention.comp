@@ -62,8 +62,8 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   if ((seq.flags & kNoContext) != 0) least = WINDOW != 0 ? seq.position : uint64_t(g.n_slots);
   float tops[ROWS], totals[ROWS], fades[ROWS];
   for (uint k = 0; k < ROWS; ++k) {
-    tops[k] = p.sinks == 0 ? kUnseen : F32(p.sinks).v[h];  // a score without a value
-    totals[k] = p.sinks == 0 ? 0.0 : 1.0;
+    tops[k] = !HAS(sinks, 8) ? kUnseen : F32(p.sinks).v[h];  // a score without a value
+    totals[k] = !HAS(sinks, 8) ? 0.0 : 1.0;
   }
   for (uint i = me(); i < n * DIM; i += threads()) {
     query[i] = F32(p.q).v[((r + i / DIM) * p.n_heads + h) * DIM + i % DIM];

@@ -22,7 +22,7 @@ void main() {
   const uint r = item() / p.n_heads, h = item() % p.n_heads;
   if (r >= p.n_rows || Rows(p.rows).v[r].sequence == kNoSequence) return;
   const uint64_t from = p.parts + uint64_t(r * p.n_heads + h) * SHARES * (DIM + 4) * 4;
-  float top = p.sinks == 0 ? kUnseen : F32(p.sinks).v[h];  // a score without a value
+  float top = !HAS(sinks, 4) ? kUnseen : F32(p.sinks).v[h];  // a score without a value
   const float sink = top;
   if (me() == 0) n_filled = 0;
   barrier();
@@ -39,7 +39,7 @@ void main() {
     weights[i] = weight;
     total += weight * F32(from).v[i * (DIM + 4) + 1];
   }
-  total = sum_all(total) + (p.sinks == 0 ? 0.0 : exp(sink - top));
+  total = sum_all(total) + (!HAS(sinks, 4) ? 0.0 : exp(sink - top));
   barrier();
   for (uint d = me(); d < DIM; d += threads()) {
     float all = 0.0;

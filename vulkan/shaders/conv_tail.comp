@@ -28,7 +28,7 @@ void main() {
       if (c >= p.n_heads) continue;
       const uint64_t at = (uint64_t(seq.first_row) + t) * p.n_heads + c;
       F32(seq.keep + p.plane_alpha * rows * 4).v[t * p.n_heads + c] = F32(p.alpha + at * 4).v[0];
-      if (p.beta == 0) continue;
+      if (!HAS(beta, 3)) continue;
       F32(seq.keep + p.plane_beta * rows * 4).v[t * p.n_heads + c] = F32(p.beta + at * 4).v[0];
     }
     return;

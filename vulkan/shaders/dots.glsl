@@ -4,7 +4,6 @@
 #extension GL_EXT_spirv_intrinsics : require
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
 int dot_of_bytes(uint a, uint b, spirv_literal int format);
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer U32x4 { uvec4 v[]; };
 
 // Sixteen elements from `first` on are low, sixteen from `second` on are high: an element is its byte times the
 // half's scale less the half's least.

@@ -14,7 +14,7 @@ layout(push_constant) uniform P {
 void main() {
   const uint r = item();
   if (r >= p.rows) return;
-  const uint64_t id = p.tokens == 0 ? r : uint64_t(I32(p.tokens).v[r]);
+  const uint64_t id = !HAS(tokens, 0) ? r : uint64_t(I32(p.tokens).v[r]);
   const uint64_t row = p.table + id * p.row_bytes;
   F32 y = F32(p.y + uint64_t(r) * p.y_stride * 4);
   float w[32];

@@ -23,7 +23,7 @@ void main() {
       for (uint d = 0; d < min(32, p.n_in - run * 32); ++d) sum += w[d] * h.v[d];
       one += sum;
     }
-    if (me() == 0 && p.bias != 0) one += F32(p.bias).v[I32(p.ids).v[r * p.n_used + j] * p.n_out + i];
+    if (me() == 0 && HAS(bias, 7)) one += F32(p.bias).v[I32(p.ids).v[r * p.n_used + j] * p.n_out + i];
     all += F32(p.shares).v[r * p.n_used + j] * one;
   }
   all = sum_all(all);

@@ -20,7 +20,7 @@ void main() {
     const uint64_t row = p.down + uint64_t(e) * p.stride + uint64_t(i) * p.row_bytes;
     const Unit u = unit_of(TYPE, row, run);
     float one = product_of(u, piece_of(u, p.h + uint64_t(pair) * p.n_in, scales + uint64_t(pair) * p.n_in / 2));
-    if (run == 0 && p.bias != 0) one += F32(p.bias).v[I32(p.ids).v[pair] * p.n_out + i];
+    if (run == 0 && HAS(bias, 7)) one += F32(p.bias).v[I32(p.ids).v[pair] * p.n_out + i];
     all += F32(p.shares).v[pair] * one;
   }
   all = sum_all(all);

@@ -8,13 +8,13 @@ layout(push_constant) uniform P {
 // The matrices of a pair's expert; below 0: they are elsewhere.
 int place_of(uint pair) {
   const int e = I32(p.ids).v[pair];
-  return e >= 0 && p.table != 0 ? I32(p.table).v[e] : e;
+  return e >= 0 && HAS(table, 5) ? I32(p.table).v[e] : e;
 }
 // Output i of a pair of a row and an expert.
 void put(uint pair, uint i, float g, float u) {
   const int id = I32(p.ids).v[pair];
-  if (p.gate_bias != 0) g += F32(p.gate_bias).v[id * p.n_out + i];
-  if (p.up_bias != 0) u += F32(p.up_bias).v[id * p.n_out + i];
+  if (HAS(gate_bias, 8)) g += F32(p.gate_bias).v[id * p.n_out + i];
+  if (HAS(up_bias, 9)) u += F32(p.up_bias).v[id * p.n_out + i];
   F32(p.h).v[pair * p.n_out + i] = EPILOGUE == 4   ? clamped(g, u)
                                    : EPILOGUE == 3 ? gelu(g) * u
                                                    : silu(g) * u;

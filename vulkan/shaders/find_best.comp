@@ -25,7 +25,7 @@ void look(F32 x, float last, uint last_id, out float best, out uint id) {
     EIGHT(i, 0, {
       const uint t = from + i * threads();
       if (t < p.n_vocab) {
-        const bool may = p.allowed == 0 || (t / 32 < p.n_words &&
+        const bool may = !HAS(allowed, 1) || (t / 32 < p.n_words &&
                                             (U32(p.allowed).v[t / 32] >> (t % 32) & 1u) != 0);
         float v = may ? x.v[t] : kLowest;
         if ((floatBitsToUint(v) & 0x7FFFFFFFu) > 0x7F800000u) v = kLowest;

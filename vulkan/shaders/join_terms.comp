@@ -17,7 +17,7 @@ void main() {
   const float mean = sum_all(all) / float(p.n_slots);
   for (uint t = me(); t < p.n_slots; t += threads()) {
     const uint i = first + t;
-    F32(p.terms).v[i] = p.norms != 0
+    F32(p.terms).v[i] = HAS(norms, 3)
                             ? (p.scale * F32(p.sum).v[i] + 1e-4) * F32(p.norms).v[i]
                             : max(F32(p.top).v[i], mean);
   }

@@ -16,7 +16,7 @@ layout(push_constant) uniform P {
 void main() {
   const uint r = item();
   if (r >= p.rows) return;
-  const uint from = p.picks == 0 ? r : U32(p.picks).v[r];
+  const uint from = !HAS(picks, 3) ? r : U32(p.picks).v[r];
   const uint64_t x = p.x + uint64_t(from) * p.x_stride * 4;
   const float scale = 1.0 / sqrt(sum_all(squares(x, p.n)) / float(p.n) + p.eps);
   put_normed(x, scale, p.weight, p.y + uint64_t(r) * p.y_stride * 4, p.bytes, p.rows, p.n, r, BYTES != 0);

@@ -19,20 +19,20 @@ void main() {
   if (r >= p.rows) return;
   const uint64_t at = uint64_t(r) * p.n * 4;
   float f = p.share, sum = 0.0;
-  if (p.y != 0 && p.weight != 0) f /= sqrt(sum_all(squares(p.y + at, p.n)) / float(p.n) + p.eps);
+  if (HAS(y, 1) && HAS(weight, 2)) f /= sqrt(sum_all(squares(p.y + at, p.n)) / float(p.n) + p.eps);
   // By the threads that read it again: put_normed() of norm.glsl.
   if (p.n % 4 == 0) {
     for (uint i = lane(); i < p.n / 4; i += threads()) {
-      vec4 v = p.x == 0 ? vec4(0.0) : F32x4(p.x + at).v[i];
-      if (p.y != 0) v += F32x4(p.y + at).v[i] * f * (p.weight == 0 ? vec4(1.0) : F32x4(p.weight).v[i]);
+      vec4 v = !HAS(x, 0) ? vec4(0.0) : F32x4(p.x + at).v[i];
+      if (HAS(y, 1)) v += F32x4(p.y + at).v[i] * f * (!HAS(weight, 2) ? vec4(1.0) : F32x4(p.weight).v[i]);
       v *= p.scale;
       F32x4(p.to + at).v[i] = v;
       sum += dot(v, v);
     }
   } else {
     for (uint i = lane(); i < p.n; i += threads()) {
-      float v = p.x == 0 ? 0.0 : F32(p.x + at).v[i];
-      if (p.y != 0) v += F32(p.y + at).v[i] * f * (p.weight == 0 ? 1.0 : F32(p.weight).v[i]);
+      float v = !HAS(x, 0) ? 0.0 : F32(p.x + at).v[i];
+      if (HAS(y, 1)) v += F32(p.y + at).v[i] * f * (!HAS(weight, 2) ? 1.0 : F32(p.weight).v[i]);
       v *= p.scale;
       F32(p.to + at).v[i] = v;
       sum += v * v;

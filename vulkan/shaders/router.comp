@@ -44,7 +44,7 @@ void main() {
   for (uint j = me(); j < p.n_used; j += threads()) {
     float w = kept[j];
     if (p.renormalizes != 0) w /= max(sum, 6.103515625e-05);
-    if (p.scales != 0) w *= F32(p.scales).v[I32(p.ids).v[r * p.n_used + j]];
+    if (HAS(scales, 3)) w *= F32(p.scales).v[I32(p.ids).v[r * p.n_used + j]];
     F32(p.shares).v[r * p.n_used + j] = w;
   }
 }

@@ -22,7 +22,7 @@ shared float head[512];
 #include "rotation.glsl"
 float value(uint64_t from, uint h, uint i) {
   float x = F32(from).v[h * p.head_stride + i];
-  if (p.bias != 0) x += F32(p.bias).v[h * p.dim + i];
+  if (HAS(bias, 4)) x += F32(p.bias).v[h * p.dim + i];
   return x;
 }
 void capture(uint r, uint h) {
@@ -58,7 +58,7 @@ void main() {
   const float f = NORM == 0 ? 1.0 : 1.0 / sqrt(sum_all(sum) / float(n) + p.eps);
   for (uint i = me(); i < p.dim; i += threads()) {
     float x = value(from, h, i) * f;
-    if (p.weight != 0) x *= F32(p.weight).v[NORM == 2 ? h * p.dim + i : i];
+    if (HAS(weight, 5)) x *= F32(p.weight).v[NORM == 2 ? h * p.dim + i : i];
     head[i] = x;
   }
   barrier();

@@ -40,12 +40,12 @@ void main() {
     if (h >= p.n_heads) return;
     const uint n = U32(p.visible).v[h / group * p.n_queries + i];
     take_query(i, h);
-    const float sink = p.sinks == 0 ? -3.4e38 : F32(p.sinks).v[h];  // a score without a row
+    const float sink = !HAS(sinks, 8) ? -3.4e38 : F32(p.sinks).v[h];  // a score without a row
     float most = sink, all = 0.0;
     for (uint t = me(); t < n; t += threads()) most = max(most, product(h / group, t));
     most = max_all(most);
     for (uint t = me(); t < n; t += threads()) all += exp(product(h / group, t) - most);
-    all = sum_all(all) + (p.sinks == 0 ? 0.0 : exp(sink - most));
+    all = sum_all(all) + (!HAS(sinks, 8) ? 0.0 : exp(sink - most));
     if (me() != 0) return;
     facts.v[(h * p.n_queries + i) * 2] = most;
     facts.v[(h * p.n_queries + i) * 2 + 1] = all;
@@ -63,7 +63,7 @@ void main() {
       const uint at = (h * p.n_queries + i) * 2;
       const float share = exp(product(g, t) - facts.v[at]) / facts.v[at + 1];
       sum += share;
-      top = max(top, share * (p.weight == 0 ? 1.0 : F32(p.weight).v[i]));
+      top = max(top, share * (!HAS(weight, 3) ? 1.0 : F32(p.weight).v[i]));
     }
   }
   if (t >= p.n_slots) return;

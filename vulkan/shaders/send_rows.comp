@@ -14,7 +14,7 @@ void main() {
   float misses = 0.0;
   for (uint i = me(); i < all; i += threads()) {
     const int id = I32(p.ids).v[i];
-    if (p.table == 0 || I32(p.table).v[id] < 0) misses = 1.0;
+    if (!HAS(table, 6) || I32(p.table).v[id] < 0) misses = 1.0;
     if (r != 0) continue;
     I32(p.to_ids).v[i] = id;
     F32(p.to_shares).v[i] = F32(p.shares).v[i];

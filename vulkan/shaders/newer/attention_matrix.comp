@@ -85,7 +85,7 @@ void attend(BatchRow row, uint r, uint n, uint h) {
   const uint key_tile = SPLIT == 1 ? 0 : part % 2, partial = SPLIT == 4 ? part / 2 : 0;
   // The softmax of query lane / 2 of the subgroup's sixteen, of every second sixteen keys.
   const uint mine = tile * 16 + lane / 2, my_row = mine / HEADS, my_head = h + mine % HEADS;
-  float top = p.sinks == 0 ? kUnseen : F32(p.sinks).v[my_head], total = p.sinks == 0 ? 0.0 : 1.0;
+  float top = !HAS(sinks, 8) ? kUnseen : F32(p.sinks).v[my_head], total = !HAS(sinks, 8) ? 0.0 : 1.0;
   const float my_scale =
       p.scale * F32(p.q + uint64_t(p.n_rows) * p.n_heads * DIM * 2).v[min(r + my_row, p.n_rows - 1)];
   ROWS_OF_A queries[kScoreDeep];

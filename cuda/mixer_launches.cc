@@ -3,6 +3,7 @@
 
 #include "cuda/delta_shape.h"
 #include "cuda/kernels/attention/attention.h"
+#include "cuda/mamba2_shape.h"
 
 namespace sharpi::cuda {
 
@@ -88,6 +89,13 @@ Status MixerLaunches::flush_ring(Pass& p, uint32_t layer) const {
   return launch_ring_flush({p.batch, kv_layer(p, layer)}, s_.of(p).pdl, raw_stream(p));
 }
 
+/// Planes have as many rows as the session says, so a layer's place counts in rows.
+uint64_t MixerLaunches::kept_unit(uint32_t layer) const {
+  if (m_.draft_layout.n_rows == 0) return 0;
+  const auto index = static_cast<size_t>(m_.state_layout.index_of_layer[layer]);
+  return m_.draft_layout.layers[index].planes[0] / m_.draft_layout.n_rows;
+}
+
 /// What follows from the layer; rows and sequences are missing.
 DeltaNetParams MixerLaunches::delta_params(uint32_t layer) const {
   const DeltaNetSpec& d = m_.spec().layers[layer].delta;
@@ -102,15 +110,47 @@ DeltaNetParams MixerLaunches::delta_params(uint32_t layer) const {
   t.norm = m_.floats(d.norm);
   t.eps = m_.spec().rms_eps;
   t.drafts = m_.draft_layout.n_rows != 0;
-  if (t.drafts) {
-    // Planes have as many rows as the session says, so a layer's place counts in rows.
-    const auto index = static_cast<size_t>(m_.state_layout.index_of_layer[layer]);
-    t.kept_unit = m_.draft_layout.layers[index].planes[0] / m_.draft_layout.n_rows;
-  }
+  t.kept_unit = kept_unit(layer);
   return t;
 }
 
+/// What follows from the layer; rows and sequences are missing.
+Mamba2Params MixerLaunches::mamba_params(uint32_t layer) const {
+  const Mamba2Spec& s = m_.spec().layers[layer].mamba;
+  const StateLayout::Layer& at = *m_.state_layout.find(layer);
+  Mamba2Params t;
+  t.shape = mamba2_shape(s);
+  t.state_offset = at.state_offset;
+  t.conv_offset = at.conv_offset;
+  t.conv1d = m_.floats(s.conv1d);
+  t.conv_bias = m_.floats(s.conv_bias);
+  t.dt_bias = m_.floats(s.dt_bias);
+  t.a = m_.floats(s.a);
+  t.d = m_.floats(s.d);
+  t.norm = m_.floats(s.norm);
+  t.eps = m_.spec().rms_eps;
+  t.drafts = m_.draft_layout.n_rows != 0;
+  t.kept_unit = kept_unit(layer);
+  return t;
+}
+
+Status MixerLaunches::mamba(Pass& p, uint32_t layer) const {
+  Mamba2Params t = mamba_params(layer);
+  t.batch = p.batch;
+  t.drafted = p.drafted;
+  t.xbc = p.ws.get(Buf::kQkv);
+  t.z = p.ws.get(Buf::kZ);
+  t.dt = p.ws.get(Buf::kAlpha);
+  t.out = p.ws.get(Buf::kMix);
+  return launch_mamba2(s_.of(p), t, raw_stream(p));
+}
+
 Status MixerLaunches::replay(const DeviceSession& session, uint32_t layer) const {
+  if (m_.spec().layers[layer].mixer == MixerKind::kMamba2) {
+    Mamba2Params t = mamba_params(layer);
+    t.sequence = pending_sequence(session);
+    return s_.device.settle(launch_mamba2_replay(t, stream_of(*m_.stream)));
+  }
   DeltaNetParams t = delta_params(layer);
   t.sequence = pending_sequence(session);
   return s_.device.settle(launch_delta_replay(s_.step, t, stream_of(*m_.stream)));

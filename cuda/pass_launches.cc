@@ -55,6 +55,10 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return mixers_.attend(p, l.layer);
     case LaunchKind::kDeltaNet:
       return mixers_.delta_net(p, l.layer);
+    case LaunchKind::kMamba:
+      return mixers_.mamba(p, l.layer);
+    case LaunchKind::kActivation:
+      return activation(p, l.layer);
     case LaunchKind::kRouter:
     case LaunchKind::kSharedGate:
     case LaunchKind::kExperts:
@@ -71,8 +75,6 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return send_logits(p);
     case LaunchKind::kHiddenRows:
       return hidden_rows(p);
-    case LaunchKind::kMamba:
-    case LaunchKind::kActivation:
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kLayerEnd:
@@ -182,8 +184,17 @@ Status PassLaunches::send_logits(Pass& p) const {
   l.to = p.ws.logits();
   l.n_rows = p.n_head_rows;
   l.n_vocab = m_.spec().n_vocab;
+  l.scale = m_.spec().logit_scale;
   l.softcap = m_.spec().logit_softcap;
   return launch_logit_rows(l, s_.on(p));
+}
+
+/// Of an FFN without a gate.
+Status PassLaunches::activation(Pass& p, uint32_t layer) const {
+  SquareParams s;
+  s.x = p.ws.get(Buf::kFfn);
+  s.n = uint64_t{p.n_rows()} * device::hidden_width(m_.spec().layers[layer].ffn);
+  return launch_square(s, s_.on(p));
 }
 
 Status PassLaunches::rope_tables(Pass& p) const {

@@ -25,6 +25,7 @@ class PassLaunches {
   Status pick_head_rows(Pass& p) const;
   Status send_logits(Pass& p) const;
   Status hidden_rows(Pass& p) const;
+  Status activation(Pass& p, uint32_t layer) const;
   Status rope_tables(Pass& p) const;
   Status launch_links(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
 

@@ -34,7 +34,7 @@ void add_delta(const KernelConfig& c, const DeltaNetSpec& d, KernelPaths* out) {
 /// Whether one row's router and experts go in one launch.
 bool takes_moe_step(const LoadedModel& model, const KernelConfig& config, uint32_t layer) {
   const LayerSpec& l = model.spec().layers[layer];
-  const bool add = !l.ffn_post_norm;
+  const bool add = !l.ffn_post_norm && l.residual_scale == 1.0f;
   const PaperBinding paper(model.spec(), 1, model.workspace_layout.size_of(Buf::kMoeSync));
   const MoeStepParams step = paper.moe_step(layer, add ? Buf::kX : Buf::kY, add, nullptr, nullptr);
   return (add || l.ffn.d_shared == 0) && moe_step_takes(config, step);
@@ -65,6 +65,7 @@ std::string block_paths(const LoadedModel& model, const KernelConfig& config) {
       case MixerKind::kGatedDeltaNet:
         return add_delta(config, l.delta, &out);
       case MixerKind::kMamba2:
+        return out.add("Mamba-2", "recurrence", "recurrence");
       case MixerKind::kNone:
         return;
       case MixerKind::kAttention:

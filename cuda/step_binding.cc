@@ -38,8 +38,12 @@ ChainLink Binding::link(const RowLink& l) const {
 }
 
 ChainBranch Binding::branch(const RowSum& sum) const {
-  return {sum.adds ? row(Buf::kY) : nullptr, floats(sum.norm), spec_.rms_eps, sum.scale,
-          row(sum.to)};
+  return {sum.adds ? row(Buf::kY) : nullptr,
+          floats(sum.norm),
+          spec_.rms_eps,
+          sum.scale,
+          row(sum.to),
+          sum.share};
 }
 
 MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {

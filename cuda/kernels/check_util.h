@@ -216,6 +216,7 @@ constexpr double kBandwidth = 4.2e12;  // bytes per second, measured copy rate o
 void check_qkvs();
 void bench_qkvs(const KernelConfig& config);
 void check_deltas(const KernelConfig& config);
+void check_mambas(const KernelConfig& config);
 void check_states();  // scoring, moves
 void check_selections(bool small);
 void bench_deltas(const KernelConfig& config);

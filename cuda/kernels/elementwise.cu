@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p
   const float norm = p.weight != nullptr ? rms_scale(y, p.width, p.eps) : 1.0f;
   for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) {
     const float add = p.weight != nullptr ? y[i] * norm * p.weight[i] : y[i];
-    to[i] = (x == nullptr ? add : x[i] + add) * p.scale;
+    to[i] = (x == nullptr ? p.share * add : fmaf(p.share, add, x[i])) * p.scale;
   }
 }
 
@@ -88,7 +88,7 @@ __global__ void logit_rows_kernel(LogitRowsParams p) {
   const float* from = p.logits + uint64_t{blockIdx.y} * p.n_vocab;
   for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < p.n_vocab;
        i += gridDim.x * blockDim.x) {
-    const float v = from[i];
+    const float v = p.scale * from[i];
     to[i] = p.softcap != 0.0f ? p.softcap * tanhf(v / p.softcap) : v;
   }
 }
@@ -118,6 +118,16 @@ __global__ void ple_gate_kernel(PleGateParams p) {
   for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
        i += uint64_t{gridDim.x} * blockDim.x) {
     p.t[i] = gelu_tanh(p.t[i]) * p.c[i / p.width * p.stride + i % p.width];
+  }
+}
+
+__global__ void square_kernel(SquareParams p) {
+  grid_dependents_launch();
+  grid_dependency_wait();
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.n;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    const float v = fmaxf(p.x[i], 0.0f);
+    p.x[i] = v * v;
   }
 }
 
@@ -189,6 +199,11 @@ Status launch_ple_gate(const PleGateParams& p, const OnStream& on) {
   const uint64_t n = uint64_t{p.n_rows} * p.width;
   if (n == 0) return Status::ok();
   return launch_kernel("ple_gate", shape_of(on, blocks_for(n), kThreads), ple_gate_kernel, p);
+}
+
+Status launch_square(const SquareParams& p, const OnStream& on) {
+  if (p.n == 0) return Status::ok();
+  return launch_kernel("square", shape_of(on, blocks_for(p.n), kThreads), square_kernel, p);
 }
 
 Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,

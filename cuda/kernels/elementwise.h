@@ -42,22 +42,23 @@ struct PairRowsParams {
 };
 Status launch_pair_rows(const PairRowsParams& p, const OnStream& on);
 
-/// to[r] = scale * (x[r] + y[r]), y RMS-normalised first when there is a weight.
+/// to[r] = scale * (x[r] + share * y[r]), y RMS-normalised first when there is a weight.
 struct ResidualParams {
   const float* x = nullptr;  // nullptr: zeros, if there is y
   float* to = nullptr;       // may be x or y
   const float* y = nullptr;  // nullptr: x is scaled only
   uint32_t n_rows = 0, width = 0;
   const float* weight = nullptr;
-  float eps = 0.0f, scale = 1.0f;
+  float eps = 0.0f, scale = 1.0f, share = 1.0f;
 };
 Status launch_residual(const ResidualParams& p, const OnStream& on);
 
-/// to[i][v] = softcap(logits[i][v]); rows without a target are dropped.
+/// to[i][v] = softcap(scale * logits[i][v]); rows without a target are dropped.
 struct LogitRowsParams {
   const float* logits = nullptr;  // [n_rows][n_vocab]
   float* const* to = nullptr;     // device: [n_rows]
   uint32_t n_rows = 0, n_vocab = 0;
+  float scale = 1.0f;
   float softcap = 0.0f;  // 0 = none
 };
 Status launch_logit_rows(const LogitRowsParams& p, const OnStream& on);
@@ -81,6 +82,13 @@ struct PleGateParams {
   uint32_t n_rows = 0, width = 0;
 };
 Status launch_ple_gate(const PleGateParams& p, const OnStream& on);
+
+/// x[i] = max(x[i], 0)^2.
+struct SquareParams {
+  float* x = nullptr;
+  uint64_t n = 0;
+};
+Status launch_square(const SquareParams& p, const OnStream& on);
 
 /// Reads a block once; what it sums goes to *sink so that the reads are not dropped.
 Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,

@@ -368,8 +368,8 @@ TEST(Families, WhatDoesNotFitIsRefusedWhenPlanned) {
             "a block, but Small Card (compute capability 8.9) has 85000");
 }
 
-/// What the room has launches for and no kernel of this tier computes.
-TEST(Families, PartsWithoutKernelsAreRefusedByName) {
+/// What this tier's kernels compute, but no GPU has seen them do so.
+TEST(Families, PartsWhoseKernelsHaveNotRunAreRefusedByName) {
   const DeviceProfile& card = cuda::find_card("8.9")->profile;
   const ModelSpec& whole = *published_models()[0].spec;
   const auto refusal = [&](const auto& change, DeviceIndex tier = DeviceIndex::kHere) {
@@ -377,16 +377,30 @@ TEST(Families, PartsWithoutKernelsAreRefusedByName) {
     change(&spec);
     return cuda::check_support(card, "Some Card", spec, Placement::all(spec, tier)).text();
   };
-  const std::string yet = ", which CUDA's tier does not compute yet; the CPU and Vulkan's tier do";
-  const auto mamba = [](ModelSpec* s) { s->layers[2].mixer = MixerKind::kMamba2; };
+  const std::string on_none = " that no GPU has run yet; the CPU and Vulkan's tier compute it",
+                    yet = ", for which CUDA's tier has kernels" + on_none;
+  const auto mamba = [](ModelSpec* s) {
+    s->layers[2].mixer = MixerKind::kMamba2;
+    s->layers[2].mamba.n_heads = 64, s->layers[2].mamba.n_groups = 8;
+    s->layers[2].mamba.head_dim = 64, s->layers[2].mamba.state_dim = 128;
+    s->layers[2].mamba.conv_kernel = 4;
+  };
+  const auto odd = [&](ModelSpec* s) {
+    mamba(s);
+    s->layers[2].mamba.state_dim = 96;
+  };
+  EXPECT_EQ(refusal(odd),
+            "layer 2 is of Mamba-2 with states of 96 elements and a convolution of 4 taps; the GPU "
+            "takes 16, 32, 64, 128 or 256 elements and 2 to 4 taps");
   EXPECT_EQ(refusal(mamba), "layer 2 is of Mamba-2" + yet);
   EXPECT_EQ(refusal(mamba, DeviceIndex::kHost), "");
   EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[1].residual_scale = 0.5f; }),
             "layer 1 scales what it adds to the residual stream" + yet);
   EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[3].ffn.gate = {}; }),
             "layer 3 has an FFN without a gate" + yet);
-  EXPECT_EQ(refusal([](ModelSpec* s) { s->logit_scale = 0.5f; }),
-            whole.architecture + " scales its logits" + yet);
+  EXPECT_EQ(
+      refusal([](ModelSpec* s) { s->logit_scale = 0.5f; }),
+      whole.architecture + " scales its logits, for which CUDA's tier has a kernel" + on_none);
   EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[0].mixer = MixerKind::kNone; }), "");
 }
 

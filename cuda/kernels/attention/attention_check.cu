@@ -397,6 +397,8 @@ int main(int argc, char** argv) {
     std::printf("qkv too: %d passed, %d failed\n", g_passed, g_failed);
     check_deltas(config);
     std::printf("delta net too: %d passed, %d failed\n", g_passed, g_failed);
+    check_mambas(config);
+    std::printf("Mamba-2 too: %d passed, %d failed\n", g_passed, g_failed);
     check_states();
     check_selections(g_extent != Extent::kAll);
   }

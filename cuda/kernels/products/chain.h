@@ -27,14 +27,16 @@ constexpr uint32_t kMaxChainRows = 4;
 /// first.
 constexpr uint64_t kChainSyncBytes = 4096 + 2 * 131072 * 4;
 
-/// What a link adds to its input row first: x_out = scale * (x + y), y RMS-normalised when there is
-/// a weight; the product reads x_out. Of several rows each is n_in floats behind the one before.
+/// What a link adds to its input row first: x_out = scale * (x + share * y), y RMS-normalised when
+/// there is a weight; the product reads x_out. Of several rows each is n_in floats behind the one
+/// before.
 struct ChainBranch {
   const float* y = nullptr;  // [n_rows][n_in]; nullptr: the link has no branch
   const float* weight = nullptr;
   float eps = 0.0f, scale = 1.0f;
   float* x_out =
-      nullptr;  // [n_rows][n_in]; in chains neither x nor y, nor what the link before reads
+      nullptr;         // [n_rows][n_in]; in chains neither x nor y, nor what the link before reads
+  float share = 1.0f;  // other shares: no chain takes them
 };
 
 /// A product of a chain, with what is added to its input. `product` is as launch_matmul takes it,

@@ -325,8 +325,8 @@ bool chain_takes(const KernelConfig& config, const ChainLink& link, const ChainT
   }
   tiles = tiles && (m.n_rows == 1 || m.x_stride == n_in);
   const uint32_t panels = groups_of(m) / static_cast<uint32_t>(config.device.n_sm) + 1;
-  return tiles && (!branch || n_in <= at_once * kBranchUnits) && n_in <= kMaxColumns &&
-         panels <= kMaxPanels / 4;
+  const bool added = !branch || (n_in <= at_once * kBranchUnits && link.branch.share == 1.0f);
+  return tiles && added && n_in <= kMaxColumns && panels <= kMaxPanels / 4;
 }
 
 bool make_chain_launch(const KernelConfig& config, const ChainLink* links, uint32_t n_links,

@@ -429,6 +429,7 @@ Status launch_branch_sum(const KernelConfig& config, const float* x, const Chain
   r.weight = branch.weight;
   r.eps = branch.eps;
   r.scale = branch.scale;
+  r.share = branch.share;
   r.n_rows = n_rows;
   r.width = width;
   return launch_residual(r, {stream, config.pdl});
@@ -440,7 +441,8 @@ Status launch_link(const KernelConfig& config, const ChainLink& link, cudaStream
   SHARPI_TRY(check_tasks(p));
   const uint32_t n_in = p.tasks[0].w.n_in;
   const bool together = !config.deterministic && all_in_f16(config, p) && p.n_rows > 1 &&
-                        p.n_rows <= kMatvecRows && stages_sums(n_in) && p.x_stride == n_in;
+                        p.n_rows <= kMatvecRows && stages_sums(n_in) && p.x_stride == n_in &&
+                        link.branch.share == 1.0f;
   if (together) return run_streams(config, p, stream, &link.branch);
   SHARPI_TRY(launch_branch_sum(config, p.x, link.branch, p.n_rows, n_in, stream));
   p.x = link.branch.x_out;

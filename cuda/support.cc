@@ -139,7 +139,15 @@ Status check_ffn(uint32_t layer, const LayerSpec& l, const Placement& placement)
   if ((mixer || ffn) && l.residual_scale != 1.0f)
     SHARPI_TRY(not_yet(layer, "scales what it adds to the residual stream"));
   if (!ffn || l.ffn.kind == FfnKind::kNone) return Status::ok();
-  if (l.ffn.kind == FfnKind::kMoe) return check_experts(layer, l.ffn);
+  if (l.ffn.kind == FfnKind::kMoe) {
+    const bool shares = l.ffn.scores == RouterScores::kSoftmax && !l.ffn.choice_bias;
+    if (l.ffn.gate && shares && l.ffn.share_scale == 1.0f) return check_experts(layer, l.ffn);
+    return Status::error(Code::kUnsupported,
+                         "layer %u has experts without a gate, or chosen by other numbers than "
+                         "their shares, which CUDA's tier does not compute yet; the CPU and "
+                         "Vulkan's tier do",
+                         layer);
+  }
   return l.ffn.gate ? Status::ok() : not_yet(layer, "has an FFN without a gate");
 }
 

@@ -49,13 +49,13 @@ Status PassLaunches::make() const {
     case LaunchKind::kActivation:
       return activation();
     case LaunchKind::kRouter:
-      return route();
+      return routes_by_shares() ? route() : choose_experts();
     case LaunchKind::kSharedGate:
       return shared_gate();
     case LaunchKind::kExperts:
-      return experts(false);
+      return layer().ffn.gate ? experts(false) : square_experts(false);
     case LaunchKind::kSlotExperts:
-      return experts(true);
+      return layer().ffn.gate ? experts(true) : square_experts(true);
     case LaunchKind::kSendRows:
       return send_rows();
     case LaunchKind::kAnswers:
@@ -248,11 +248,6 @@ Status PassLaunches::residual(const RowSum& sum, const float* next_weight, float
                         .u(n());
   return run_rows(Shader::residual, {next != nullptr ? 1u : 0u, bytes != nullptr ? 1u : 0u}, args,
                   n());
-}
-
-Status PassLaunches::activation() const {
-  const uint64_t all = uint64_t{n()} * device::hidden_width(layer().ffn);
-  return run(Shader::square, {}, Args().at(buf(Buf::kFfn)).u(all), groups_of(all));
 }
 
 Status PassLaunches::ropes() const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The launches of a pass as dispatches: what each kind (device/launches.h) runs, with the addresses
 // of its buffers. pass_launches.cc has embeddings, products and ends, mixer_launches.cc attention,
-// recurrent_launches.cc recurrent mixers, ffn_launches.cc the mixtures of experts. Thread rule: of
-// the call that runs.
+// recurrent_launches.cc recurrent mixers, ffn_launches.cc the mixtures of experts,
+// square_launches.cc FFNs without a gate. Thread rule: of the call that runs.
 #pragma once
 
 #include "device/loaded_model.h"
@@ -113,8 +113,11 @@ class PassLaunches {
   Status activation() const;
 
   Status route() const;
+  bool routes_by_shares() const;
+  Status choose_experts() const;
   Status shared_gate() const;
   Status experts(bool slots) const;
+  Status square_experts(bool slots) const;
   struct ExpertRun;
   struct PairProduct;
   Status pair_product(const ExpertRun& e, const PairProduct& p) const;

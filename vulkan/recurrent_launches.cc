@@ -126,7 +126,7 @@ Kernel MambaRun::recurrence(bool replay, uint32_t from) const {
   const uint32_t parts = parted ? f.recurrent_parts : 1;
   const uint32_t rows = std::clamp(kHeldElements / s.state_dim, 1u, kHeldRows);
   Kernel k{Shader::mamba,
-           {replay ? 1u : 0u, s.state_dim, s.conv_kernel, parts, rows},
+           {replay ? 1u : 0u, s.state_dim, s.conv_kernel, parts, rows, s.conv_bias ? 1u : 0u},
            Args(),
            uint64_t{n_sequences} * s.n_heads,
            1,

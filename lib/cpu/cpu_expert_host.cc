@@ -165,7 +165,7 @@ void CpuExpertHost::prepare_tasks(const ExpertRequest& r, uint32_t n_slots) {
   const auto* first = ws_.get<uint32_t>(Buf::kMoeFirst);
   const auto* rows = ws_.get<uint32_t>(Buf::kMoeRows);
   const auto* iota = ws_.get<uint32_t>(Buf::kMoeIota);
-  const TensorRef& up = f.fused_gate_up ? f.gate : f.up;
+  const TensorRef &up = f.fused_gate_up ? f.gate : f.up, &first_of = f.gate ? f.gate : f.up;
   bool panels = false;
   n_experts_ = 0;
   for (uint64_t id = 0; id < f.n_experts; ++id) {
@@ -177,7 +177,7 @@ void CpuExpertHost::prepare_tasks(const ExpertRequest& r, uint32_t n_slots) {
     panels = panels || x.n_slots >= kMinPanelRows;
     float* g = ws_.get(Buf::kFfnGate) + x.first_slot * width;
     float* u = ws_.get(Buf::kFfnUp) + x.first_slot * width;
-    set_task(&x.gate, f.gate, id * f.gate.n_out, width, in_, g, width);
+    set_task(&x.gate, first_of, id * first_of.n_out, width, in_, g, width);
     set_task(&x.up, up, id * up.n_out + (f.fused_gate_up ? width : 0), width, in_, u, width);
     set_task(&x.down, f.down, id * e, e, hidden_, ws_.get(Buf::kMoeOut) + x.first_slot * e, e);
     x.gate.row_ids = x.up.row_ids = rows + x.first_slot;
@@ -250,6 +250,27 @@ void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
   const uint64_t r = uint64_t{units.first % hidden_phase_.units_each} * hidden_phase_.unit_rows;
   const uint64_t n = std::min(uint64_t{units.n} * hidden_phase_.unit_rows, width - r);
   const Matmul& mm = ws_.matmul();
+  ffn_->gate ? gated_rows(x, r, n, worker) : rows_alone(x, r, n, worker);
+  if (x.units_left.fetch_sub(units.n, std::memory_order_acq_rel) != units.n) return;
+  mm.prepare_rows(hidden_, x.first_slot, x.n_slots);
+  n_prepared_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+/// Without a gate the up stands in its place.
+void CpuExpertHost::rows_alone(const Expert& x, uint64_t r, uint64_t n, uint32_t worker) {
+  const uint64_t width = ffn_->d_ff;
+  ws_.matmul().run_outputs(x.gate, r, n, worker);
+  Matmul::prefetch(x.gate, r + n, n);  // most likely what comes next
+  const float* bias = expert_row(ffn_->up_bias, x.id);
+  for (uint64_t s = 0; s < x.n_slots; ++s) {
+    activate_alone(kernels_, ffn_->activation, x.gate.y + s * width + r,
+                   bias == nullptr ? nullptr : bias + r, n);
+  }
+}
+
+void CpuExpertHost::gated_rows(const Expert& x, uint64_t r, uint64_t n, uint32_t worker) {
+  const uint64_t width = ffn_->d_ff;
+  const Matmul& mm = ws_.matmul();
   Matmul::prefetch(x.up, r, n);
   mm.run_outputs(x.gate, r, n, worker);
   Matmul::prefetch(x.gate, r + n, n);  // most likely what comes next
@@ -263,9 +284,6 @@ void CpuExpertHost::hidden_units(Units units, uint32_t worker) {
     if (up_bias != nullptr) add_inplace(kernels_, u, up_bias + r, n);
     activate(kernels_, ffn_->activation, g, u, n, g);
   }
-  if (x.units_left.fetch_sub(units.n, std::memory_order_acq_rel) != units.n) return;
-  mm.prepare_rows(hidden_, x.first_slot, x.n_slots);
-  n_prepared_.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void CpuExpertHost::output_units(Units units, uint32_t worker) {

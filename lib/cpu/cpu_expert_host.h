@@ -60,6 +60,8 @@ class CpuExpertHost final : public ExpertHost {
   /// Asks for the first weights of a worker's share, while something else is still waited for.
   void look_ahead(uint32_t worker, bool hidden) const;
   void hidden_units(Units units, uint32_t worker);
+  void gated_rows(const Expert& x, uint64_t r, uint64_t n, uint32_t worker);
+  void rows_alone(const Expert& x, uint64_t r, uint64_t n, uint32_t worker);
   void output_units(Units units, uint32_t worker);
   /// The next units for a worker: some of its own, then single ones of others; false = none is
   /// left.

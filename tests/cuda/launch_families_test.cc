@@ -401,6 +401,12 @@ TEST(Families, PartsWhoseKernelsHaveNotRunAreRefusedByName) {
   EXPECT_EQ(
       refusal([](ModelSpec* s) { s->logit_scale = 0.5f; }),
       whole.architecture + " scales its logits, for which CUDA's tier has a kernel" + on_none);
+  EXPECT_EQ(refusal([](ModelSpec* s) {
+              s->layers[3].ffn.kind = FfnKind::kMoe;
+              s->layers[3].ffn.scores = RouterScores::kSigmoid;
+            }),
+            "layer 3 has experts without a gate, or chosen by other numbers than their shares, "
+            "which CUDA's tier does not compute yet; the CPU and Vulkan's tier do");
   EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[0].mixer = MixerKind::kNone; }), "");
 }
 

@@ -140,7 +140,6 @@ TEST(DeviceRoom, RefusesWhatItHasNoLaunchesForByName) {
       {"rand-bert", "bert is an encoder, which the GPU does not compute yet"},
       {"rand-nomic-bert", "nomic-bert is an encoder, which the GPU does not compute yet"},
       {"rand-gemma-embedding", "gemma-embedding is an encoder, which the GPU does not compute yet"},
-      {"rand-nemotron-moe", "layer 1 has experts without a gate, which the GPU does not compute"},
       {"rand-deepseek2", "layer 0 has multi-head latent attention, which the GPU does not compute"},
       {"rand-glm-flash",
        "layer 0 has multi-head latent attention, which the GPU does not compute"}};

@@ -65,7 +65,10 @@ class Ways : public ::testing::TestWithParam<test::ModelRecipe> {
     }
     return most;
   }
-  bool is_moe() const { return engine_.spec->layers.back().ffn.kind == FfnKind::kMoe; }
+  bool is_moe() const {
+    return std::any_of(engine_.spec->layers.begin(), engine_.spec->layers.end(),
+                       [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
+  }
   int32_t n_layers() const { return static_cast<int32_t>(engine_.spec->n_layers()); }
   std::optional<MadeModel> file_;
   InnerEngine engine_;
@@ -262,7 +265,8 @@ std::vector<test::ModelRecipe> device_recipes() {
   return {test::tiny_qwen3(),   test::tiny_gemma3(),    test::tiny_qwen3moe(),
           test::tiny_olmoe(),   test::tiny_gemma4(),    test::tiny_gemma4kv(),
           test::tiny_qwen35(),  test::tiny_qwen35moe(), test::tiny_gemma4moe(),
-          test::tiny_gpt_oss(), test::tiny_granite(),   test::tiny_nemotron_dense()};
+          test::tiny_gpt_oss(), test::tiny_granite(),   test::tiny_nemotron_dense(),
+          test::tiny_nemotron()};
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Ways, ::testing::ValuesIn(device_recipes()),

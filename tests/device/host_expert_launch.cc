@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Routers, routed experts, and the way to a host that computes some of them.
+#include <limits>
+
 #include "device/host_launch.h"
 
 namespace sharpi::testing {
@@ -14,17 +16,26 @@ void HostLaunch::route() const {
     }
     const float most = *std::max_element(prob.begin(), prob.end());
     float all = 0.0f, sum = 0.0f;
-    for (float& p : prob) all += p = std::exp(p - most);
+    if (f.scores == RouterScores::kSigmoid) {
+      for (float& p : prob) p = sigmoid(p);
+      all = 1.0f;
+    } else {
+      for (float& p : prob) all += p = std::exp(p - most);
+    }
+    std::vector<float> choice;
+    for (uint64_t i = 0; i < f.n_experts; ++i)
+      choice.push_back(prob[i] / all + (f.choice_bias ? m_.floats(f.choice_bias)[i] : 0.0f));
     auto* ids = ws_.get<int32_t>(Buf::kMoeIds) + r * f.n_used;
     float* w = buf(Buf::kMoeWeight) + r * f.n_used;
     for (uint32_t j = 0; j < f.n_used; ++j) {
-      const auto best = std::max_element(prob.begin(), prob.end());
-      ids[j] = static_cast<int32_t>(best - prob.begin());
-      w[j] = *best / all;
+      const auto best = std::max_element(choice.begin(), choice.end());
+      ids[j] = static_cast<int32_t>(best - choice.begin());
+      w[j] = prob[static_cast<size_t>(ids[j])] / all;
       sum += w[j];
-      *best = -1.0f;
+      *best = -std::numeric_limits<float>::infinity();
     }
     for (uint32_t j = 0; f.renormalize && j < f.n_used; ++j) w[j] /= std::max(sum, 0x1p-14f);
+    for (uint32_t j = 0; j < f.n_used; ++j) w[j] *= f.share_scale;
     for (uint32_t j = 0; f.expert_scale && j < f.n_used; ++j)
       w[j] *= m_.floats(f.expert_scale)[ids[j]];
   }
@@ -41,8 +52,8 @@ void HostLaunch::experts(bool slots) const {
   };
   const SlotLayout::Layer at = slots ? m_.experts->layout().layers[l_.layer] : SlotLayout::Layer{};
   const TensorRef& up_ref = f.fused_gate_up ? f.gate : f.up;
-  const HostMatrix gate = matrix_of(f.gate, 0), up = matrix_of(up_ref, f.fused_gate_up ? 0 : at.up),
-                   down = matrix_of(f.down, at.down);
+  const HostMatrix up = matrix_of(up_ref, f.fused_gate_up ? 0 : at.up),
+                   gate = f.gate ? matrix_of(f.gate, 0) : up, down = matrix_of(f.down, at.down);
   std::vector<float> x(e), h(f.d_ff), y(e);
   for (uint64_t r = 0; r < n(); ++r) {
     norm(buf(Buf::kX) + r * e, m_.floats(layer().expert_norm()), s_.rms_eps, e, x.data());
@@ -56,8 +67,13 @@ void HostLaunch::experts(bool slots) const {
         return b ? m_.floats(b)[static_cast<uint64_t>(id) * b.n_in + i] : 0.0f;
       };
       for (uint64_t i = 0; i < f.d_ff; ++i) {
-        const std::vector<float> g = gate.row(expert, i),
-                                 u = up.row(expert, f.fused_gate_up ? f.d_ff + i : i);
+        const std::vector<float> u = up.row(expert, f.fused_gate_up ? f.d_ff + i : i);
+        if (!f.gate) {
+          const float v = std::max(dot(u.data(), x.data(), e) + bias(f.up_bias, i), 0.0f);
+          h[i] = v * v;
+          continue;
+        }
+        const std::vector<float> g = gate.row(expert, i);
         h[i] = act(gated(f), dot(g.data(), x.data(), e) + bias(f.gate_bias, i),
                    dot(u.data(), x.data(), e) + bias(f.up_bias, i));
       }

@@ -93,9 +93,9 @@ GoldenPerplexity read_perplexity(JsonReader& json) {
 
 constexpr std::string_view kLatent[] = {"rand-deepseek2", "rand-glm-flash"};
 
-/// Models with latent attention, and with experts of squares, which GPU tiers refuse by name.
+/// Models with latent attention, which GPU tiers refuse by name.
 bool only_on_the_cpu(const std::string& name) {
-  return name == "rand-nemotron-moe" || stores_one_row(name);
+  return stores_one_row(name);
 }
 /// Those and hybrids with Mamba-2.
 bool not_on_cuda(const std::string& name) {

@@ -73,8 +73,8 @@ const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
 /// Both; where suites run on a GPU, without those that only the CPU computes.
 const std::vector<std::string>& all_models();
-/// Those that the room of GPU tiers has launches for: all but latent attention and experts of
-/// squares; and those that CUDA's tier takes, without hybrids with Mamba-2.
+/// Those that the room of GPU tiers has launches for: all but latent attention; and those that
+/// CUDA's tier takes, without hybrids with Mamba-2.
 const std::vector<std::string>& device_models();
 const std::vector<std::string>& cuda_models();
 /// Whether a model's stored rows are keys and values in one, which have one codec.

@@ -316,7 +316,8 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair(widest_heads(), SHARPI_KV_BF16),
                       std::pair(test::tiny_gemma3(), SHARPI_KV_Q8_0),
                       std::pair(test::tiny_qwen35(), SHARPI_KV_Q4),
-                      std::pair(test::tiny_qwen3moe(), SHARPI_KV_BF16)),
+                      std::pair(test::tiny_qwen3moe(), SHARPI_KV_BF16),
+                      std::pair(test::tiny_nemotron(), SHARPI_KV_BF16)),
     [](const ::testing::TestParamInfo<std::pair<test::ModelRecipe, int32_t>>& p) {
       return p.param.first.arch + "_" + std::to_string(p.index);
     });

@@ -13,6 +13,7 @@ layout(constant_id = 2) const uint STATE = 128;
 layout(constant_id = 3) const uint TAPS = 4;
 layout(constant_id = 4) const uint PARTS = 1;  // threads that have a channel together, in one subgroup
 layout(constant_id = 5) const uint ROWS = 1;
+layout(constant_id = 6) const uint BIASED = 0;  // the convolution has a bias
 layout(push_constant) uniform P {
   uint64_t sequences, xbc, dt, parameters, y;  // parameters: see below
   uint n_sequences, n_heads, dim, n_groups, state_offset, conv_offset, plane_xbc, plane_dt, from, n_rows;
@@ -43,7 +44,7 @@ void main() {
                                  : p.xbc + first * conv_dim * 4;
   const uint64_t steps = REPLAY != 0 ? seq.kept + uint64_t(p.plane_dt) * seq.kept_rows * 4
                                      : p.dt + first * p.n_heads * 4;
-  const uint64_t taps = U64(p.parameters).v[0], bias = U64(p.parameters).v[1];
+  const uint64_t taps = U64(p.parameters).v[0], bias = BIASED == 0 ? 0 : U64(p.parameters).v[1];
   const float dt_bias = F32(U64(p.parameters).v[2]).v[h], a = F32(U64(p.parameters).v[3]).v[h],
               skip = F32(U64(p.parameters).v[4]).v[h];
   const uint64_t state_at = p.state_offset + uint64_t(h) * p.dim * STATE * 4;

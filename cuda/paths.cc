@@ -65,7 +65,7 @@ std::string block_paths(const LoadedModel& model, const KernelConfig& config) {
       case MixerKind::kGatedDeltaNet:
         return add_delta(config, l.delta, &out);
       case MixerKind::kMamba2:
-        return out.add("Mamba-2", "recurrence", "recurrence");
+        return out.add("mamba-2", "recurrence", "recurrence");
       case MixerKind::kNone:
         return;
       case MixerKind::kAttention:

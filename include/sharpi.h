@@ -473,6 +473,16 @@ typedef struct sharpi_session_params {
                                                     only blobs of such sessions (MISMATCH). */
   uint32_t replay_every;                       /**< With replay: only every so many-th query is asked, 1 to 16;
                                                     default 1. 4 costs a quarter and finds less. */
+  uint32_t archive_rows;                       /**< Rows of each KV head of full attention that compactions
+                                                    put into an archive in host memory, in place of
+                                                    nothing, for sharpi_session_recall(); in blocks of 64,
+                                                    default 0 = no archive. Where a head has no room its
+                                                    rows of the lowest positions go. Forks copy the
+                                                    archive; saved sessions have none of it, and restoring
+                                                    or truncating to 0 empties it. UNSUPPORTED where
+                                                    layers of full attention are on a GPU, or a head's
+                                                    elements are no whole blocks of the codec. */
+  uint32_t reserved;                           /**< 0. */
 } sharpi_session_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
@@ -1767,6 +1777,49 @@ typedef struct sharpi_compact_report {
  *  DOES_NOT_FIT (a budget has no room for that), OUT_OF_MEMORY, CANCELLED. @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_compact(sharpi_session *session, const sharpi_compact_params *params,
                                                 sharpi_compact_report *report, sharpi_error *err) SHARPI_NOEXCEPT;
+typedef struct sharpi_recall_params {
+  uint32_t struct_size;
+  uint32_t budget;                             /**< Rows of each KV head that may come back, at least 1;
+                                                    required (default UNSET is refused). */
+  uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
+                                                    probe. */
+  uint32_t recency;                            /**< Last rows that stay in any case; default UNSET = 64, at
+                                                    most half of the session's rows. */
+  uint32_t sinks;                              /**< First rows that stay in any case; default UNSET = 4, at
+                                                    most half of what recency leaves. */
+  uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. */
+  const int32_t *probe;                        /**< The question, as in sharpi_compact_params. */
+  sharpi_progress_fn progress;                 /**< ::SHARPI_PHASE_COMPACT: layers scored. */
+  void *user_data;
+} sharpi_recall_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_recall_params_init(sharpi_recall_params *p, size_t size) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_recall_report {
+  uint32_t struct_size;
+  uint32_t n_layers;                           /**< Layers in which rows came back. */
+  uint32_t rows_in;                            /**< Of the KV head to which most came back; as many went. */
+  uint32_t n_blocks;                           /**< Blocks of 64 archived rows that were scored row by row, of
+                                                    the KV head that has most; 0 = the archive is empty. */
+  uint32_t archived;                           /**< Rows in the archive of the KV head that has most. */
+  uint32_t reserved;                           /**< 0. */
+  uint64_t total_rows;                         /**< That came back, of all KV heads. */
+  double score_ms, move_ms;
+} sharpi_recall_report;
+
+/** Brings archived rows back that a question wants. The question's queries score the bounds of the archive's
+ *  blocks (of each KV head, twice the budget of rows in blocks of 64), then the rows of the best blocks beside
+ *  the session's; a hit counts in every layer and head at its position and marks the 12 that follow. The best
+ *  archived rows of each KV head change places with its session's worst, as long as they are better. Rows keep
+ *  their positions and their bits; the session's length, capacity and count of rows stay. Afterwards the
+ *  session can be truncated to where it is, and to 0. On failure the session is bit-identical to before, its
+ *  archive too. Memory of the call is taken from the plan's budgets until it ends.
+ *  @param params with a budget. @param report nullable.
+ *  @return SHARPI_OK, also where nothing was worth it; INVALID_ARGUMENT, STATE (an empty session, no captured
+ *  queries, no free slots for the probe), UNSUPPORTED (archive_rows is 0), DOES_NOT_FIT, OUT_OF_MEMORY,
+ *  CANCELLED. @thread one per session. @since 1.0 */
+SHARPI_API sharpi_status sharpi_session_recall(sharpi_session *session, const sharpi_recall_params *params,
+                                               sharpi_recall_report *report, sharpi_error *err) SHARPI_NOEXCEPT;
 /** Logical positions of the live rows of one layer and KV head, ascending.
  *  @return SHARPI_OK; INVALID_ARGUMENT, UNSUPPORTED (the layer stores no slots), BUFFER_TOO_SMALL.
  *  @thread any while no call changes it. @since 1.0 */

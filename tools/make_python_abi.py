@@ -99,6 +99,7 @@ RECORDS = {
     "sharpi_expert_stats": "ExpertStats",
     "sharpi_session_summary": "SessionSummary",
     "sharpi_compact_report": "CompactReport",
+    "sharpi_recall_report": "RecallReport",
     "sharpi_adapter_summary": "AdapterSummary",
     "sharpi_embedder_summary": "EmbedderSummary",
 }
@@ -106,6 +107,7 @@ RECORDS = {
 RECORD_DOCS = {
     "SessionSummary": "What a session holds and has done.",
     "CompactReport": "What a compaction kept and gave back.",
+    "RecallReport": "What a recall brought back.",
     "AdapterSummary": "What an adapter changes and holds.",
     "EmbedderSummary": "What an embedder reads, gives and holds.",
 }
@@ -115,6 +117,7 @@ OPTIONS = {
     "sharpi_plan_params": "PlanOptions",
     "sharpi_sampler_params": "SamplerOptions",
     "sharpi_compact_params": "CompactOptions",
+    "sharpi_recall_params": "RecallOptions",
 }
 # Numbers that are 0 or 1.
 FLAGS = {

@@ -70,7 +70,7 @@ namespace LibSharpi
             rewind, n_checkpoints, kv_budget, prompt_budget, capture_window, recency, sinks,
             policy, lookahead, per_layer_budgets, n_probe, n_draft;
         public int* probe;
-        public uint drafters, n_draft_vocab, replay, replay_every;
+        public uint drafters, n_draft_vocab, replay, replay_every, archive_rows, reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -409,6 +409,23 @@ namespace LibSharpi
             kept_replayed, reserved;
     }
 
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_recall_params
+    {
+        public uint struct_size, budget, window, recency, sinks, n_probe;
+        public int* probe;
+        public IntPtr progress;
+        public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_recall_report
+    {
+        public uint struct_size, n_layers, rows_in, n_blocks, archived, reserved;
+        public ulong total_rows;
+        public double score_ms, move_ms;
+    }
+
     public static unsafe class Sharpi
     {
 #if SHARPI_PACKAGE
@@ -691,6 +708,11 @@ namespace LibSharpi
             sharpi_compact_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_session_compact(
             IntPtr session, sharpi_compact_params* options, sharpi_compact_report* report,
+            sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_recall_params_init(
+            sharpi_recall_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_session_recall(
+            IntPtr session, sharpi_recall_params* options, sharpi_recall_report* report,
             sharpi_error* err);
         [DllImport(Library)] public static extern int sharpi_session_kept(
             IntPtr session, uint layer, uint kv_head, uint* result, uint cap, uint* out_n,

@@ -162,6 +162,20 @@ sharpi_status sharpi_session_compact(sharpi_session* session, const sharpi_compa
   });
 }
 
+sharpi_status sharpi_session_recall(sharpi_session* session, const sharpi_recall_params* params,
+                                    sharpi_recall_report* report,
+                                    sharpi_error* err) SHARPI_NOEXCEPT {
+  return api::change_session(session, err, [&](Session& s) -> Status {
+    if (report != nullptr) SHARPI_TRY(api::check_out_struct(report, 48, "sharpi_recall_report"));
+    sharpi_recall_params complete;
+    SHARPI_TRY(api::read_params(params, &complete));
+    sharpi_recall_report done{};
+    SHARPI_TRY(s.recall(complete, &done));
+    if (report != nullptr) api::write_out(done, report);
+    return Status::ok();
+  });
+}
+
 sharpi_status sharpi_session_kept(const sharpi_session* session, uint32_t layer, uint32_t kv_head,
                                   uint32_t* out, uint32_t cap, uint32_t* out_n,
                                   sharpi_error* err) SHARPI_NOEXCEPT {

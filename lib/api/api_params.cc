@@ -20,6 +20,7 @@ constexpr StructInfo kPrefill{"sharpi_prefill_params", 32, sizeof(sharpi_prefill
 constexpr StructInfo kSampler{"sharpi_sampler_params", 56, sizeof(sharpi_sampler_params)};
 constexpr StructInfo kSample{"sharpi_sample_params", 64, sizeof(sharpi_sample_params)};
 constexpr StructInfo kCompact{"sharpi_compact_params", 80, sizeof(sharpi_compact_params)};
+constexpr StructInfo kRecall{"sharpi_recall_params", 48, sizeof(sharpi_recall_params)};
 
 }  // namespace
 
@@ -134,6 +135,16 @@ sharpi_compact_params default_compact_params() noexcept {
   return p;
 }
 
+sharpi_recall_params default_recall_params() noexcept {
+  sharpi_recall_params p{};
+  p.struct_size = sizeof p;
+  p.budget = SHARPI_UNSET;
+  p.window = SHARPI_UNSET;
+  p.recency = SHARPI_UNSET;
+  p.sinks = SHARPI_UNSET;
+  return p;
+}
+
 Status read_params(const sharpi_context_params* in, sharpi_context_params* out) {
   *out = default_context_params();
   if (in == nullptr) return Status::ok();
@@ -197,6 +208,12 @@ Status read_params(const sharpi_compact_params* in, sharpi_compact_params* out) 
   return check_params(*out);
 }
 
+Status read_params(const sharpi_recall_params* in, sharpi_recall_params* out) {
+  *out = default_recall_params();
+  if (in != nullptr) SHARPI_TRY(adopt_struct(kRecall, in, out));
+  return check_params(*out);
+}
+
 Status read_params(const sharpi_sampler_params* in, sharpi_sampler_params* out) {
   *out = default_sampler_params();
   return in == nullptr ? Status::ok() : adopt_struct(kSampler, in, out);
@@ -242,4 +259,8 @@ void sharpi_sample_params_init(sharpi_sample_params* p, size_t size) SHARPI_NOEX
 void sharpi_compact_params_init(sharpi_compact_params* p, size_t size) SHARPI_NOEXCEPT {
   const auto defaults = sharpi::api::default_compact_params();
   init_struct(sharpi::api::kCompact, &defaults, p, size);
+}
+void sharpi_recall_params_init(sharpi_recall_params* p, size_t size) SHARPI_NOEXCEPT {
+  const auto defaults = sharpi::api::default_recall_params();
+  init_struct(sharpi::api::kRecall, &defaults, p, size);
 }

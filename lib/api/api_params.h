@@ -34,6 +34,7 @@ sharpi_device_request default_device_request() noexcept;
 sharpi_plan_params default_plan_params() noexcept;
 sharpi_prefill_params default_prefill_params() noexcept;
 sharpi_compact_params default_compact_params() noexcept;
+sharpi_recall_params default_recall_params() noexcept;
 
 /// A plan's parameters with their session template and list of devices beside them, which
 /// `params.session` and `params.devices` point to.
@@ -53,6 +54,7 @@ Status check_params(const sharpi_device_request& p);
 Status check_params(const sharpi_plan_params& p);  // without the session template
 Status check_params(const sharpi_prefill_params& p);
 Status check_params(const sharpi_compact_params& p);
+Status check_params(const sharpi_recall_params& p);
 
 /// Completes and checks; a null `in` gives the defaults.
 Status read_params(const sharpi_context_params* in, sharpi_context_params* out);
@@ -60,6 +62,7 @@ Status read_params(const sharpi_session_params* in, sharpi_session_params* out);
 Status read_params(const sharpi_plan_params* in, PlanRequest* out);
 Status read_params(const sharpi_prefill_params* in, sharpi_prefill_params* out);
 Status read_params(const sharpi_compact_params* in, sharpi_compact_params* out);
+Status read_params(const sharpi_recall_params* in, sharpi_recall_params* out);
 /// Completes only: the sampler checks its own fields, whose limits depend on the vocabulary.
 Status read_params(const sharpi_sampler_params* in, sharpi_sampler_params* out);
 Status read_params(const sharpi_sample_params* in, sharpi_sample_params* out);

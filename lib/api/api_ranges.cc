@@ -191,6 +191,8 @@ Status check_params(const sharpi_session_params& p) {
   SHARPI_TRY(is_switch("per_layer_budgets", p.per_layer_budgets));
   SHARPI_TRY(is_switch("replay", p.replay));
   SHARPI_TRY(in_range("replay_every", p.replay_every, 1, kMaxReplayEvery));
+  SHARPI_TRY(in_range("archive_rows", p.archive_rows, 0, kMaxTokens));
+  SHARPI_TRY(is_reserved("reserved", p.reserved));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
   SHARPI_TRY(in_range("n_draft", p.n_draft, 0, kMaxDraft));
   const uint32_t named = SHARPI_DRAFT_NGRAM | SHARPI_DRAFT_MTP | SHARPI_DRAFT_MODEL;
@@ -298,6 +300,22 @@ Status check_params(const sharpi_compact_params& p) {
                     SHARPI_LAYER_BUDGET_SHARED, "0 (EQUAL), 1 (PYRAMID), 2 (ENTROPY), 3 (SHARED)"));
   SHARPI_TRY(check_scoring(p));
   SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
+  return require_array(p.probe, p.n_probe, "probe");
+}
+
+Status check_params(const sharpi_recall_params& p) {
+  if (p.budget == SHARPI_UNSET) {
+    return Status::error(Code::kInvalidArgument, "budget is unset; it is required");
+  }
+  SHARPI_TRY(in_range("budget", p.budget, 1, kMaxTokens));
+  SHARPI_TRY(in_range_or("window", p.window, 1, kMaxCaptureWindow, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range_or("recency", p.recency, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range_or("sinks", p.sinks, 0, kMaxTokens, SHARPI_UNSET, "UNSET"));
+  SHARPI_TRY(in_range("n_probe", p.n_probe, 0, kMaxCaptureWindow));
+  if (p.n_probe != 0 && p.window != SHARPI_UNSET) {
+    return Status::error(Code::kInvalidArgument,
+                         "window is %u, but the queries of a probe are all used", p.window);
+  }
   return require_array(p.probe, p.n_probe, "probe");
 }
 

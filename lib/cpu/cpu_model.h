@@ -50,6 +50,10 @@ class CpuModel final : public TierModel {
       const ScoreShape& shape) const override {
     return scorer_.create_scratch(shape);
   }
+  Status score_keys(TierSession& session, const ScoreRequest& request, const KeysOfHead& keys,
+                    ScoreScratch& scratch, float* out) const override {
+    return scorer_.score_keys(session, request, keys, scratch, out);
+  }
   Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const override {
     return scorer_.score_waiting(session, ledger, layer, scratch);

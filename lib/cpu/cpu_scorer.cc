@@ -2,7 +2,9 @@
 #include "cpu/cpu_scorer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "cpu/cpu_session.h"
 #include "cpu/pass.h"
@@ -234,6 +236,68 @@ Status CpuScorer::score(TierSession& session, const ScoreRequest& request, Score
   out->replay = own.replay_scores(request.layer, &out->replay_stride);
   if (out->replay != nullptr) return Status::ok();
   return Status::error(Code::kInternal, "layer %u has no replay scores", request.layer);
+}
+
+namespace {
+
+/// out[block] = max(that, the largest product that any key within a block's bounds can have with a
+/// query of one head), with the logarithm of what the query's terms count.
+void raise_bounds(const KeysOfHead& keys, const float* q, uint32_t dim, float scale, float weight,
+                  float* out) {
+  for (uint32_t b = 0; b < keys.n; ++b) {
+    const float *low = keys.bounds + uint64_t{b} * 2 * dim, *high = low + dim;
+    float most = 0;
+    for (uint32_t e = 0; e < dim; ++e) most += std::max(q[e] * low[e], q[e] * high[e]);
+    out[b] = std::max(out[b], most * scale + std::log(weight));
+  }
+}
+
+}  // namespace
+
+Status CpuScorer::score_keys(TierSession& session, const ScoreRequest& request,
+                             const KeysOfHead& keys, ScoreScratch& scratch, float* out) const {
+  auto& s = static_cast<CpuScoreScratch&>(scratch);
+  const auto& own = static_cast<CpuSession&>(session);
+  const ModelSpec& spec = *plan_.spec;
+  if ((keys.bounds == nullptr && keys.n > s.n_slots) || request.n_queries > s.n_queries) {
+    return Status::error(Code::kInternal,
+                         "the scratch of scoring is too small for %u keys and %u queries", keys.n,
+                         request.n_queries);
+  }
+  describe_queries(request, 1, s.visible, s.weights);
+  std::fill_n(s.visible, request.n_queries, keys.n);
+  std::fill_n(s.sum, keys.n * size_t{keys.bounds == nullptr}, 0.0f);
+  std::fill_n(out, keys.n, keys.bounds == nullptr ? 0.0f : -std::numeric_limits<float>::infinity());
+  for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
+    if (!reads_rows_of(spec, l, request.layer)) continue;
+    const AttentionSpec& a = spec.layers[l].attention;
+    const uint64_t dim = a.head_dim, row = a.n_heads * dim;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    SHARPI_TRY(gather_queries(own, l, request.source, request.first_position, request.n_queries,
+                              row, s.queries));
+    const float* first = s.queries + uint64_t{keys.head} * group * dim;
+    if (keys.bounds != nullptr) {
+      for (uint32_t i = 0; i < request.n_queries * group; ++i)
+        raise_bounds(keys, first + i / group * row + i % group * dim, a.head_dim, a.scale,
+                     s.weights[i / group], out);
+      continue;
+    }
+    ScoreTask t;
+    t.kv = keys.keys;
+    t.n_slots = keys.n;
+    t.q = first;
+    t.q_stride = row;
+    t.n_queries = request.n_queries;
+    t.n_heads = group;
+    t.scale = a.scale;
+    if (a.sinks) t.sinks = f32_weights(a.sinks) + uint64_t{keys.head} * group;
+    t.visible = s.visible;
+    t.sum = s.sum;
+    t.max = out;
+    t.weight = s.weights;
+    SHARPI_TRY(score_rows(pool_, kernels_, t, s.kernel, s.kernel_bytes));
+  }
+  return Status::ok();
 }
 
 Status CpuScorer::score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,

@@ -36,6 +36,9 @@ class CpuScorer {
   /// TierModel::score().
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;
+  /// TierModel::score_keys().
+  Status score_keys(TierSession& session, const ScoreRequest& request, const KeysOfHead& keys,
+                    ScoreScratch& scratch, float* out) const;
   /// TierModel::score_waiting().
   Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const;

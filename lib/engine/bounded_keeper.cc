@@ -121,6 +121,7 @@ Status BoundedKeeper::shift_context(uint64_t n) {
     SHARPI_TRY(shifter_.shift_rows(&core_.store(l), l, ledger, shift));
   }
   core_.transcript.shift_context(shift);
+  core_.archive.shift(shift);
   drafters_.rebased();
   checkpoints_.clear();
   return Status::ok();

@@ -88,7 +88,10 @@ Status Checkpoints::truncate(uint32_t n_tokens) {
   }));
   if (core_.spec().is_hybrid()) SHARPI_TRY(load_state_at(n_tokens));
   core_.transcript.take_back(n_tokens);
-  if (n_tokens == 0) memory_.begin_again();
+  if (n_tokens == 0) {
+    memory_.begin_again();
+    core_.archive.clear();
+  }
   core_.drop_positions();
   drafters_.truncated(n_tokens, of_length(n_tokens));
   for (Checkpoint& c : all_) {

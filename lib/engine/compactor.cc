@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "base/no_throw.h"
+#include "engine/head_rows.h"
 
 namespace sharpi {
 namespace {
@@ -128,6 +129,7 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
     for (const auto& tier : core_.tiers) tier->store().discard_moves();
     return owned;
   }
+  if (core_.archive.is_reserved()) archive_evicted(core_, moves);
   for (const auto& tier : core_.tiers) tier->store().apply_moves();
   if (core_.shape.replay_every != 0) core_.transcript.mark_scored();
   core_.transcript.compact(moves);

@@ -201,6 +201,10 @@ Status Session::compact(const sharpi_compact_params& params, sharpi_compact_repo
   return state_->end_call(state_->compactor.compact(params, report));
 }
 
+Status Session::recall(const sharpi_recall_params& params, sharpi_recall_report* report) {
+  return state_->end_call(state_->recaller.recall(params, report));
+}
+
 Status Session::kept(uint32_t layer, uint32_t kv_head, std::vector<uint32_t>* out) const {
   return kept_positions(state_->core, layer, kv_head, out);
 }

@@ -83,6 +83,7 @@ class Session {
   Status restore(BlobSource* from, std::optional<uint64_t> len);
 
   Status compact(const sharpi_compact_params& params, sharpi_compact_report* report);
+  Status recall(const sharpi_recall_params& params, sharpi_recall_report* report);
   Status kept(uint32_t layer, uint32_t kv_head, std::vector<uint32_t>* out) const;
 
   void info(sharpi_session_summary* out) const;

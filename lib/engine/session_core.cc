@@ -43,6 +43,8 @@ Status SessionCore::create() {
   KvLedger empty(spec(), ring.window, ring.slots);
   empty.set_capture_window(shape.capture_window);
   transcript.begin(std::move(empty), shape.n_ctx);
+  if (shape.archive_rows != 0)
+    archive.reserve(spec(), shape.dtypes, shape.archive_rows, priced_slots());
   return Status::ok();
 }
 

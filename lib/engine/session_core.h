@@ -16,6 +16,7 @@
 #include "engine/model.h"
 #include "engine/transcript.h"
 #include "kv/ledger.h"
+#include "kv/row_archive.h"
 #include "tier/tier.h"
 
 namespace sharpi {
@@ -68,7 +69,8 @@ struct SessionCore {
   std::vector<std::unique_ptr<TierSession>> tiers;  // parallel to model->tiers()
   std::vector<TierSession*> tier_list;              // the same, as the model wants it
   Transcript transcript;                            // what was read
-  ChosenAdapters adapters;                          // of what is read from now on
+  RowArchive archive;       // rows that were evicted; none without the option
+  ChosenAdapters adapters;  // of what is read from now on
   uint32_t n_best = 0;  // of the best logits that the last draw asked for; 0 = it took a whole row
   /// The call has changed something that only its next commit makes good: rows that made room, or
   /// observer rows. It goes on to that commit before it answers a cancel.

@@ -75,6 +75,7 @@ std::vector<MemoryRow> session_memory(const SessionState& s) {
   b.checkpoint_logits = s.checkpoints.bytes();
   b.compaction_tables = s.selector.table_bytes() + s.core.ledger().position_bytes();
   b.key_shift = s.bounded.bytes();
+  b.archive = s.core.archive.bytes();
   const std::vector<MemoryRow> own = engine_rows(b);
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;

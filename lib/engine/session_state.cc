@@ -24,6 +24,7 @@ void SessionState::forget_contents() noexcept {
     for (const auto& tier : core.tiers) tier->store().clear_state();
   }
   core.transcript.take_back(0);
+  core.archive.clear();
   drafters.restart(0);
   checkpoints.clear();
   observer.forget_probe();
@@ -35,6 +36,7 @@ Status SessionState::copy_from(const SessionState& from) {
     SHARPI_TRY(core.tiers[t]->copy_from(*from.core.tiers[t], from.core.ledger().max_slots()));
   SHARPI_TRY(drafters.copy_from(from.drafters));
   core.transcript.copy_from(from.core.transcript);
+  core.archive.copy_from(from.core.archive);
   core.adapters = from.core.adapters;
   checkpoints.copy_from(from.checkpoints);
   drawer.sampler().copy_from(from.drawer.sampler());

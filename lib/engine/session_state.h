@@ -15,6 +15,7 @@
 #include "engine/pass_runner.h"
 #include "engine/prompter.h"
 #include "engine/query_observer.h"
+#include "engine/recaller.h"
 #include "engine/row_memory.h"
 #include "engine/row_selector.h"
 #include "engine/session_core.h"
@@ -50,6 +51,7 @@ struct SessionState {
   QueryObserver observer{core};
   RowSelector selector{core};
   Compactor compactor{core, memory, observer, selector, drafters};
+  Recaller recaller{core, memory, observer, selector};
   BoundedKeeper bounded{core, observer, compactor, checkpoints, drafters};
   PassRunner runner{core, drafters, selector};
   Prompter prompter{core, runner, bounded, checkpoints, drafters};

@@ -60,6 +60,10 @@ class Transcript {
   bool has_state() const { return !state_lost_; }
   /// What follows the first n_tokens is read with other adapters. Pre: there are as many.
   void note_other_adapters(uint32_t n_tokens) noexcept { n_other_ = n_tokens; }
+  /// KvLedger::set_positions().
+  void set_positions(uint32_t layer, uint32_t head, std::span<const uint32_t> positions) noexcept {
+    ledger_.set_positions(layer, head, positions);
+  }
   /// All rows have their replay scores.
   void mark_scored() noexcept { ledger_.mark_scored(); }
   /// The first n_tokens are left, and no logits. Pre: reachable.

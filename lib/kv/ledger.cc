@@ -152,6 +152,18 @@ void KvLedger::set_compacted(uint32_t layer, const KeepLists& keep) noexcept {
   evicted_floor_ = n_tokens_;
 }
 
+void KvLedger::set_positions(uint32_t layer, uint32_t head,
+                             std::span<const uint32_t> positions) noexcept {
+  std::copy(positions.begin(), positions.end(), list(layer, head));
+  if (head != 0) return;
+  LayerRows& r = rows_[layer];
+  r.n_lists = n_heads_[layer];
+  r.n_compacted = r.n_slots;
+  r.tail_position = n_tokens_;
+  compacted_ = true;
+  evicted_floor_ = n_tokens_;
+}
+
 void KvLedger::rebase(uint32_t shift) noexcept {
   const auto less = [shift](uint32_t n) { return n > shift ? n - shift : 0; };
   for (uint32_t l = 0; l < rows_.size(); ++l) {

@@ -100,6 +100,10 @@ class KvLedger {
   /// After compaction of one layer: slots that stayed, per head or one list for all. No-op if all
   /// rows stayed.
   void set_compacted(uint32_t layer, const KeepLists& keep) noexcept;
+  /// Other rows took the places of some in a head: its positions, as many as it has rows. Heads of
+  /// a layer come from the last to the first; after the first, all of the layer's rows count as
+  /// placed by a compaction.
+  void set_positions(uint32_t layer, uint32_t head, std::span<const uint32_t> positions) noexcept;
   /// Rows are in blocks of one head from now on, until the session is empty again.
   void set_by_head() noexcept { by_head_ = true; }
   /// The lowest length to which the rings can be truncated: 0 while nothing was overwritten, else

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include "kv/row_archive.h"
 #include "plan/context_shift.h"
 #include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
@@ -34,7 +35,8 @@ std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
                                                   {"compaction tables", b.compaction_tables},
                                                   {"n-gram index", b.ngram_index},
                                                   {"MTP hidden rows", b.mtp_queue},
-                                                  {"key shift", b.key_shift}};
+                                                  {"key shift", b.key_shift},
+                                                  {"archive of evicted rows", b.archive}};
   std::vector<MemoryRow> rows;
   for (const auto& [label, bytes] : all) {
     if (bytes == 0) continue;
@@ -64,6 +66,8 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
     b.mtp_queue = mtp_queue_bytes(spec, session, n_chunk);
   }
   b.key_shift = key_shift_bytes(spec, session, n_chunk);
+  b.archive =
+      RowArchive::bytes_for(spec, session.dtypes, session.archive_rows, session.capacity(n_chunk));
   return engine_rows(b);
 }
 

@@ -228,6 +228,29 @@ Status check_replay_placement(const ModelSpec& spec, const Placement& placement,
   return Status::ok();
 }
 
+Status check_archive(const ModelSpec& spec, const Placement& placement,
+                     const SessionShape& session) {
+  for (uint32_t l = 0; session.archive_rows != 0 && l < spec.n_layers(); ++l) {
+    if (spec.layers[l].attends_to_all() == nullptr) continue;
+    if (!is_host(placement.mixer[l])) {
+      return Status::error(Code::kUnsupported,
+                           "archives are of rows on the CPU alone, but layer %u of full attention "
+                           "is on a device; set archive_rows to 0, or n_gpu_layers",
+                           l);
+    }
+    const uint32_t dim = spec.layers[l].attention.head_dim;
+    for (const KvDtype d : {session.dtypes[l].k, session.dtypes[l].v}) {
+      if (!spec.layers[l].owns_kv() || dim % kv_codec(d)->block == 0) continue;
+      return Status::error(
+          Code::kUnsupported,
+          "archive_rows is %u, but layer %u has heads of %u elements, which cannot "
+          "be kept one by one in %s blocks of %u",
+          session.archive_rows, l, dim, kv_codec(d)->name, kv_codec(d)->block);
+    }
+  }
+  return Status::ok();
+}
+
 Status check_automatic_budget(const SessionShape& s) {
   if (s.prompt_budget != SHARPI_BUDGET_AUTO) return Status::ok();
   return resolve_fixed_rows(s.recency, s.sinks, auto_budget(s.n_ctx, 0)).take_status();
@@ -259,6 +282,7 @@ Result<SessionShape> resolve_session_shape(const ModelSpec& spec, const sharpi_s
   s.lookahead = p.lookahead != 0;
   s.per_layer_budgets = p.per_layer_budgets != 0;
   s.replay_every = p.replay != 0 ? p.replay_every : 0;
+  s.archive_rows = p.archive_rows;
   s.n_draft = p.n_draft;
   s.drafters = p.drafters;
   s.n_draft_vocab = std::min(p.n_draft_vocab, spec.n_vocab);
@@ -310,6 +334,7 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                          priced.n_ctx);
   }
   SHARPI_TRY(check_automatic_budget(s));
+  SHARPI_TRY(check_archive(spec, placement, s));
   return s;
 }
 

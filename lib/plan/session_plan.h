@@ -38,6 +38,10 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment);
+/// kUnsupported where a session of this shape has an archive of rows that are on a device, or that
+/// no head has for itself. Pre: the codecs are resolved.
+Status check_archive(const ModelSpec& spec, const Placement& placement,
+                     const SessionShape& session);
 /// kUnsupported where a session of this shape captures replay scores of a layer that is on a
 /// device.
 Status check_replay_placement(const ModelSpec& spec, const Placement& placement,
@@ -48,7 +52,7 @@ Status check_automatic_budget(const SessionShape& s);
 /// Bytes that the engine itself takes for a session, by what they are for; 0 = none.
 struct EngineBytes {
   uint64_t history = 0, sampler = 0, checkpoint_logits = 0, compaction_tables = 0, ngram_index = 0,
-           mtp_queue = 0, key_shift = 0;
+           mtp_queue = 0, key_shift = 0, archive = 0;
 };
 std::vector<MemoryRow> engine_rows(const EngineBytes& bytes);
 /// Chains of the n-gram drafter's index, a power of two. Beside their heads it has an entry for

@@ -24,6 +24,7 @@ struct SessionShape {
   bool lookahead = true, per_layer_budgets = false;
   std::vector<int32_t> probe;
   uint32_t replay_every = 0;  // queries from one that gives replay scores to the next; 0 = none
+  uint32_t archive_rows = 0;  // evicted rows that a KV head keeps in host memory; 0 = none
   uint32_t n_draft = 0, drafters = 0;   // most drafts of a pass; SHARPI_DRAFT_*: its own drafters
   uint32_t n_draft_vocab = 0;           // MTP drafts tokens with ids below it; 0 = all
   uint32_t first_slots = SHARPI_UNSET;  // of capacity(), committed at first; a fork needs no more

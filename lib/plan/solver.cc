@@ -417,6 +417,7 @@ Status solve_over(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
   SHARPI_TRY(check_shared_rows(*plan));
   SHARPI_TRY(check_automatic_budget(plan->session));
   SHARPI_TRY(check_replay_placement(*plan->spec, plan->placement, plan->session));
+  SHARPI_TRY(check_archive(*plan->spec, plan->placement, plan->session));
   plan->capture_bytes = capture_bytes(in.sizers, *plan);
   const size_t n = plan->placement.route().size();
   const bool needed = n > 1 || (n != 0 && plan->placement.uses(DeviceIndex::kHost));

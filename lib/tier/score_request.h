@@ -36,6 +36,14 @@ struct ScoreRequest {
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 
+/// Keys of one KV head that lie elsewhere than in the session's rows, every one of which every
+/// query of a request sees; or the bounds of blocks of such keys, [n][2][head_dim].
+struct KeysOfHead {
+  uint32_t head = 0, n = 0;
+  KvView keys;  // of one head
+  const float* bounds = nullptr;
+};
+
 /// Per query of a request, for a layer of n_heads KV heads: how many rows of each head it sees,
 /// visible[n_heads][n_queries], and what its terms count, weights[n_queries].
 void describe_queries(const ScoreRequest& request, uint32_t n_heads, uint32_t* visible,

@@ -36,6 +36,12 @@ Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
   return Status::error(Code::kInternal, "this tier computes no experts for another");
 }
 
+Status TierModel::score_keys(TierSession&, const ScoreRequest& request, const KeysOfHead&,
+                             ScoreScratch&, float*) const {
+  return Status::error(Code::kInternal, "this tier scores no archived rows of layer %u",
+                       request.layer);
+}
+
 Status TierModel::score_waiting(TierSession&, const KvLedger&, uint32_t layer,
                                 ScoreScratch&) const {
   return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u", layer);

@@ -180,6 +180,10 @@ class TierModel {
   /// scratch.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
+  /// out[keys.n]: the largest term of a request's queries at each key, as in LayerScores::max; or,
+  /// of bounds, what the logarithm of an unnormalised term is at most in each block.
+  virtual Status score_keys(TierSession& session, const ScoreRequest& request,
+                            const KeysOfHead& keys, ScoreScratch& scratch, float* out) const;
   /// Gives the rows of tokens from ledger.scored_tokens() on their replay scores in a layer.
   virtual Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                                ScoreScratch& scratch) const;

@@ -67,12 +67,14 @@ struct HostMemory {
 
 class CompactFailure : public ::testing::Test {
  protected:
-  void use(const test::ModelRecipe& recipe, uint32_t window = 16, uint32_t n_ctx = 256) {
+  void use(const test::ModelRecipe& recipe, uint32_t window = 16, uint32_t n_ctx = 256,
+           uint32_t archive_rows = 0) {
     file_.emplace(recipe);
     ModelSetup setup = setup_with([=](sharpi_plan_params* p, sharpi_session_params* s) {
       p->n_chunk = 32;
       s->n_ctx = n_ctx;
       s->capture_window = window;
+      s->archive_rows = archive_rows;
     });
     setup.edit_context = [this](sharpi_context_params* c) {
       c->alloc = &HostMemory::take;
@@ -153,6 +155,49 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
       sharpi_error e = SHARPI_ERROR_INIT;  // and in the end it does what an undisturbed one does
       ASSERT_EQ(try_compact(twin, p, &e), SHARPI_OK) << text_of(e);
       EXPECT_TRUE(saved(chat) == saved(twin));
+    }
+  }
+}
+
+/// Of a compaction that fills an archive, and of a recall from it.
+TEST_F(CompactFailure, EveryAllocationOfARecallMayFailAndChangesNothing) {
+  if (on_gpu()) GTEST_SKIP() << "archives are the CPU's";
+  const std::vector<int32_t> probe(40, 3);  // more than a chunk
+  use(test::tiny_gemma4(), 0, 256, 256);
+  const Chat chat = read(150), twin = read(150);
+  sharpi_compact_params compaction = request();
+  compaction.probe = probe.data();
+  compaction.n_probe = 5;
+  sharpi_recall_params recall;
+  sharpi_recall_params_init(&recall, sizeof recall);
+  recall.budget = 20;
+  recall.recency = 8;
+  recall.probe = probe.data();
+  recall.n_probe = 40;
+  for (const bool recalls : {false, true}) {
+    const auto call = [&](const Chat& c, sharpi_error* e) {
+      return recalls ? sharpi_session_recall(c.get(), &recall, nullptr, e)
+                     : try_compact(c, compaction, e);
+    };
+    for (const int kind : {0, 1}) {
+      const std::vector<char> before = saved(chat);
+      const uint64_t held = held_by(chat);
+      std::atomic<int64_t>& countdown = kind == 0 ? memory_.fail_in : fail_in;
+      int64_t n = 1;
+      for (bool failed = true; failed && n < 2000; ++n) {
+        sharpi_error e = SHARPI_ERROR_INIT;
+        countdown = n;
+        const sharpi_status s = call(chat, &e);
+        failed = countdown.exchange(0) <= 0;
+        ASSERT_EQ(s, failed ? SHARPI_E_OUT_OF_MEMORY : SHARPI_OK) << n << text_of(e);
+        if (!failed) break;
+        ASSERT_TRUE(saved(chat) == before) << n;
+        ASSERT_EQ(held_by(chat), held) << n;
+      }
+      EXPECT_GT(n, 2);
+      sharpi_error e = SHARPI_ERROR_INIT;
+      ASSERT_EQ(call(twin, &e), SHARPI_OK) << text_of(e);
+      ASSERT_TRUE(saved(chat) == saved(twin));
     }
   }
 }

@@ -33,7 +33,7 @@ from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
 from .types import (AdapterSummary, Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, EmbedderSummary,
                     ExpertStats, Isa,
                     KVFullReason, KVType, LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer,
-                    ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, Pooling, RowKind, RowPurpose,
+                    ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, Pooling, RecallReport, RowKind, RowPurpose,
                     SegmentInfo, SessionSummary, Split, Status, Tier, TokenAttributes)
 
 __version__ = "1.0.0"
@@ -46,7 +46,7 @@ __all__ = [
     "Generation", "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull",
     "KVFullReason", "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "Matcher", "MemoryRow",
     "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanDevice", "PlanSummary",
-    "Policy", "Pooling", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
+    "Policy", "Pooling", "RecallReport", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",
     "Split", "Status", "StopStream", "TextModel", "TextStream", "Tier", "TokenAttributes", "Unsupported",
     "build_info", "chat_parse", "check_schema", "decode_batch", "default_context", "errors", "read_prompt",
     "status_name", "step_batch", "tier_name", "types", "verify_batch", "version",

@@ -238,6 +238,8 @@ class sharpi_session_params(Structure):
         ("n_draft_vocab", c_uint32),
         ("replay", c_uint32),
         ("replay_every", c_uint32),
+        ("archive_rows", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -709,6 +711,34 @@ class sharpi_compact_report(Structure):
     ]
 
 
+class sharpi_recall_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("budget", c_uint32),
+        ("window", c_uint32),
+        ("recency", c_uint32),
+        ("sinks", c_uint32),
+        ("n_probe", c_uint32),
+        ("probe", c_void_p),
+        ("progress", sharpi_progress_fn),
+        ("user_data", c_void_p),
+    ]
+
+
+class sharpi_recall_report(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_layers", c_uint32),
+        ("rows_in", c_uint32),
+        ("n_blocks", c_uint32),
+        ("archived", c_uint32),
+        ("reserved", c_uint32),
+        ("total_rows", c_uint64),
+        ("score_ms", c_double),
+        ("move_ms", c_double),
+    ]
+
+
 class sharpi_adapter_summary(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -882,6 +912,8 @@ FUNCTIONS = {
     "sharpi_session_resume": (None, (c_void_p,)),
     "sharpi_compact_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_session_compact": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "sharpi_recall_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_session_recall": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_kept": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p, c_uint32, c_void_p, c_void_p)),
     "sharpi_adapter_load": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_adapter_destroy": (None, (c_void_p,)),

@@ -20,8 +20,8 @@ from ._values import (Buffer, Tokens, Words, fill, i32, int_array, owned, read_n
                       session_params, split_options, u32)
 from .errors import Error
 from .plan import layer_of
-from .types import (CompactOptions, CompactReport, DraftStats, KVType, LayerInfo, MemoryRow, SamplerOptions,
-                    SessionOptions, SessionSummary)
+from .types import (CompactOptions, CompactReport, DraftStats, KVType, LayerInfo, MemoryRow, RecallOptions,
+                    RecallReport, SamplerOptions, SessionOptions, SessionSummary)
 
 if TYPE_CHECKING:
     import numpy
@@ -413,6 +413,30 @@ class Session(Closing):
 
         self._compute(body, told)
         return CompactReport.of(report)
+
+    def recall(
+        self, *, progress: Optional[Progress] = None, **options: "Unpack[RecallOptions]"
+    ) -> RecallReport:
+        """Brings rows back from the session's archive (`archive_rows` of the session) that a question
+        wants; as many of its own go there. Count of rows and length stay.
+
+        budget: rows of a KV head that may come back; required. probe: the question's tokens; without
+        it the captured queries ask. The options are the fields of sharpi_recall_params. On failure
+        nothing has changed. Raises InvalidArgument, BadState, Unsupported, OutOfMemory, Cancelled.
+        """
+        p, keep = params(_abi.sharpi_recall_params, lib.sharpi_recall_params_init), list[object]()
+        (own,) = split_options(options, _abi.sharpi_recall_params)
+        fill(p, own, keep)
+        told = ProgressCallback(progress)
+        if progress is not None:
+            p.progress = told.function
+        report = out_struct(_abi.sharpi_recall_report)
+
+        def body(session: int) -> None:
+            call(lib.sharpi_session_recall, session, ctypes.byref(p), ctypes.byref(report))
+
+        self._compute(body, told)
+        return RecallReport.of(report)
 
     # Saving.
 

@@ -1059,6 +1059,37 @@ class CompactReport:
 
 
 @dataclass(frozen=True)
+class RecallReport:
+    """What a recall brought back."""
+    n_layers: int
+    """Layers in which rows came back."""
+    rows_in: int
+    """Of the KV head to which most came back; as many went."""
+    n_blocks: int
+    """Blocks of 64 archived rows that were scored row by row, of the KV head that has most; 0 = the
+    archive is empty."""
+    archived: int
+    """Rows in the archive of the KV head that has most."""
+    total_rows: int
+    """That came back, of all KV heads."""
+    score_ms: float
+    move_ms: float
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_recall_report) -> "RecallReport":
+        """From the struct that the library filled."""
+        return cls(
+            n_layers=s.n_layers,
+            rows_in=s.rows_in,
+            n_blocks=s.n_blocks,
+            archived=s.archived,
+            total_rows=s.total_rows,
+            score_ms=s.score_ms,
+            move_ms=s.move_ms,
+        )
+
+
+@dataclass(frozen=True)
 class AdapterSummary:
     """What an adapter changes and holds."""
     n_weights: int
@@ -1212,6 +1243,12 @@ class SessionOptions(TypedDict, total=False):
     replay_every: Optional[int]
     """With replay: only every so many-th query is asked, 1 to 16; default 1. 4 costs a quarter and
     finds less."""
+    archive_rows: Optional[int]
+    """Rows of each KV head of full attention that compactions put into an archive in host memory,
+    in place of nothing, for sharpi_session_recall(); in blocks of 64, default 0 = no archive. Where
+    a head has no room its rows of the lowest positions go. Forks copy the archive; saved sessions
+    have none of it, and restoring or truncating to 0 empties it. UNSUPPORTED where layers of full
+    attention are on a GPU, or a head's elements are no whole blocks of the codec."""
 
 
 class DeviceOptions(TypedDict, total=False):
@@ -1386,6 +1423,21 @@ class CompactOptions(TypedDict, total=False):
     state and sliding windows where there are more than a chunk."""
     keep: Optional[Sequence[int]]
     """Ascending slots kept in every layer and head."""
+
+
+class RecallOptions(TypedDict, total=False):
+    """Keyword arguments, as the fields of sharpi_recall_params; None is the default."""
+
+    budget: Union[int, Literal["auto"], None]
+    """Rows of each KV head that may come back, at least 1; required (default UNSET is refused)."""
+    window: Optional[int]
+    """Captured queries used; default UNSET = all. Not with a probe."""
+    recency: Optional[int]
+    """Last rows that stay in any case; default UNSET = 64, at most half of the session's rows."""
+    sinks: Optional[int]
+    """First rows that stay in any case; default UNSET = 4, at most half of what recency leaves."""
+    probe: Optional[Sequence[int]]
+    """The question, as in sharpi_compact_params."""
 
 
 # Which of the options are enumerations.

@@ -45,6 +45,8 @@ func main() {
 		C.sharpi_plan_params{},
 		C.sharpi_plan_summary{},
 		C.sharpi_prefill_params{},
+		C.sharpi_recall_params{},
+		C.sharpi_recall_report{},
 		C.sharpi_sample_params{},
 		C.sharpi_sampler_params{},
 		C.sharpi_segment_info{},

@@ -312,6 +312,7 @@ structs! {
         capture_window: u32, recency: u32, sinks: u32, policy: u32, lookahead: u32,
         per_layer_budgets: u32, n_probe: u32, n_draft: u32, probe: *const i32,
         drafters: u32, n_draft_vocab: u32, replay: u32, replay_every: u32,
+        archive_rows: u32, reserved: u32,
     }
     struct sharpi_device_request {
         struct_size: u32, device: u32, n_layers: i32, reserved: u32, budget: u64, reserve: u64,
@@ -449,6 +450,14 @@ structs! {
         capacity: u32, payload_before: u64, payload_after: u64, held_before: u64, held_after: u64,
         score_ms: f64, move_ms: f64, kept_sinks: u32, kept_recent: u32, kept_scored: u32,
         kept_unranked: u32, kept_replayed: u32, reserved: u32,
+    }
+    struct sharpi_recall_params {
+        struct_size: u32, budget: u32, window: u32, recency: u32, sinks: u32, n_probe: u32,
+        probe: *const i32, progress: sharpi_progress_fn, user_data: *mut c_void,
+    }
+    struct sharpi_recall_report {
+        struct_size: u32, n_layers: u32, rows_in: u32, n_blocks: u32, archived: u32,
+        reserved: u32, total_rows: u64, score_ms: f64, move_ms: f64,
     }
     struct sharpi_embedder_params {
         struct_size: u32, n_ctx: u32, n_parallel: u32, reserved: u32,
@@ -713,6 +722,10 @@ functions! {
     fn sharpi_session_compact(
         session: *mut sharpi_session, params: *const sharpi_compact_params,
         report: *mut sharpi_compact_report, err: *mut sharpi_error) -> i32;
+    fn sharpi_recall_params_init(p: *mut sharpi_recall_params, size: usize) -> ();
+    fn sharpi_session_recall(
+        session: *mut sharpi_session, params: *const sharpi_recall_params,
+        report: *mut sharpi_recall_report, err: *mut sharpi_error) -> i32;
     fn sharpi_session_kept(
         session: *const sharpi_session, layer: u32, kv_head: u32, out: *mut u32,
         cap: u32, out_n: *mut u32, err: *mut sharpi_error) -> i32;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// Rows that compactions evicted, in host memory: of every KV head its own, as they are stored,
+// ascending by position, in blocks of 64 whose keys have bounds: minimum and maximum of each
+// element. The largest product of a query with any key of a block is at most what the bounds give,
+// so a block is scored without its rows (query-aware selection of pages: Quest, arXiv 2406.10774).
+// Where a head has no room, its rows of the lowest positions go.
+// Owns its memory, which reserve() takes and the plan prices. Nothing else allocates or fails.
+// Thread rule: one owner (the session).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/kv_layout.h"
+#include "kv/kv_view.h"
+#include "model/model_spec.h"
+
+namespace sharpi {
+
+class RowArchive {
+ public:
+  /// Reads rows of one head where they are: its own part of K (or V) rows, planes one behind the
+  /// other.
+  class Source {
+   public:
+    virtual ~Source() = default;
+    virtual void read(uint32_t i, bool value, std::byte* to) const = 0;
+    virtual uint32_t position(uint32_t i) const = 0;
+    virtual float score(uint32_t i) const = 0;  // its replay score, where there are any
+  };
+
+  /// What reserve() takes.
+  static uint64_t bytes_for(const ModelSpec& spec, const std::vector<KvDtypePair>& dtypes,
+                            uint32_t n_rows, uint32_t n_slots);
+  /// For n_rows rows, in whole blocks, of every KV head of layers of full attention that own rows,
+  /// of a session of n_slots slots. Throws std::bad_alloc; then nothing was taken.
+  void reserve(const ModelSpec& spec, const std::vector<KvDtypePair>& dtypes, uint32_t n_rows,
+               uint32_t n_slots);
+  bool is_reserved() const { return !heads_.empty(); }
+  uint64_t bytes() const { return memory_.size() + slots_.size() * sizeof(uint32_t); }
+  /// Room for a list of a head's slots.
+  std::span<uint32_t> slots() { return slots_; }
+
+  /// Rows that a head has room for.
+  uint32_t capacity() const { return capacity_; }
+  /// 0 for layers without an archive.
+  uint32_t n_heads(uint32_t layer) const { return n_heads_[layer]; }
+  uint32_t n_rows(uint32_t layer, uint32_t head) const { return at(layer, head).n_rows; }
+  std::span<const uint32_t> positions(uint32_t layer, uint32_t head) const;
+  const std::byte* row(uint32_t layer, uint32_t head, bool value, uint32_t i) const;
+  uint32_t row_bytes(uint32_t layer, bool value) const { return at(layer, 0).row_bytes(value); }
+  float score(uint32_t layer, uint32_t head, uint32_t i) const;
+  /// The lower bounds of the keys of a block, and behind them the upper: [2][head_dim], f32.
+  std::span<const float> bounds(uint32_t layer, uint32_t head, uint32_t block) const;
+
+  /// n rows of a head go here, ascending by position, none of which is here already.
+  void insert(uint32_t layer, uint32_t head, uint32_t n, const Source& rows) noexcept;
+  /// Rows of a head go, by ascending indices.
+  void remove(uint32_t layer, uint32_t head, std::span<const uint32_t> rows) noexcept;
+  /// Positions become smaller by `by`; rows at lower ones go.
+  void shift(uint32_t by) noexcept;
+  void clear() noexcept;
+  /// Takes over what `from` holds. Pre: reserved for the same.
+  void copy_from(const RowArchive& from) noexcept;
+
+ private:
+  struct Head {
+    uint64_t first = 0;  // where its part of the memory begins
+    uint32_t n_rows = 0, dim = 0, k_bytes = 0, v_bytes = 0;
+    KvDtype k_dtype = KvDtype::kF32;
+    uint32_t row_bytes(bool value) const { return value ? v_bytes : k_bytes; }
+  };
+  static std::vector<Head> heads_of(const ModelSpec& spec, const std::vector<KvDtypePair>& dtypes,
+                                    uint32_t capacity, uint64_t* end);
+  const Head& at(uint32_t layer, uint32_t head) const { return heads_[first_[layer] + head]; }
+  Head& at(uint32_t layer, uint32_t head) { return heads_[first_[layer] + head]; }
+  uint32_t* positions_of(const Head& h) const;
+  float* scores_of(const Head& h) const;
+  std::byte* rows_of(const Head& h, bool value) const;
+  float* bounds_of(const Head& h) const;
+  void move(const Head& h, uint32_t from, uint32_t to, uint32_t n) noexcept;
+  void summarise(const Head& h, uint32_t first_row) noexcept;
+
+  uint32_t capacity_ = 0;
+  std::vector<Head> heads_;
+  std::vector<uint32_t> first_, n_heads_;  // per layer
+  mutable std::vector<std::byte> memory_;
+  std::vector<uint32_t> slots_;
+};
+
+}  // namespace sharpi

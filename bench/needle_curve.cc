@@ -3,10 +3,12 @@
 // they?
 //   needle_curve FIXTURE.gguf GOLDEN.json [--kv f32|bf16|q8_0|q4] [--budgets 64,128,...] [--needles
 //   N]
-//                [--first I] [--modes in,after,probe,bounded,bounded-probe,blind] [--policies a,b]
+//                [--first I] [--modes in,after,recall,probe,bounded,bounded-probe,blind]
+//                [--policies a,b]
 //                [--pool K] [--span F] [--sinks N] [--layers 0|1|2|3] [--csv FILE] [--rows FILE]
-// Modes: in = the question is in the captured window; after = it is read after compaction; probe =
-// the same, but compaction looks through it; bounded = kv_budget with look-ahead, chunk 128;
+// Modes: in = the question is in the captured window; after = it is read after compaction; recall =
+// the same, with rows that it recalls from an archive; probe = it is read after compaction, which
+// looks through it; bounded = kv_budget with look-ahead, chunk 128;
 // bounded-probe = with the question as the session's probe instead; blind = with neither.
 // Columns: model,kv,mode,policy,budget,found,needles; --csv appends to a file instead of stdout.
 // --rows: the rows kept of the first needle, in --modes in: model,policy,budget,layer,head and runs
@@ -58,6 +60,7 @@ ModelSetup setup_for(const Options& o, sharpi_policy policy, uint32_t kv_budget,
                         o.policies.find("mixed") != std::string::npos
                     ? 1
                     : 0;
+    if (kv_budget == 0) s->archive_rows = o.modes.find("recall") != std::string::npos ? 4096 : 0;
     if (kv_budget == 0) return;
     p->n_chunk = 128;
     s->kv_budget = kv_budget;
@@ -147,6 +150,7 @@ class Curve {
         const uint32_t budget = o_.budgets[j % o_.budgets.size()];
         if (!compact(one, policy.policy, budget, mode == "probe" ? &question : nullptr)) continue;
         if (i == 0 && rows_ != nullptr && !late) write_rows(one, policy, budget);
+        if (mode == "recall") recall(one, budget, question);
         if (late) one.prefill(question);
         found[j] += answers(plain_.model.get(), one, needle(i)) ? 1 : 0;
       }
@@ -176,6 +180,18 @@ class Curve {
     const sharpi_status s = sharpi_session_compact(chat.get(), &p, nullptr, &e);
     if (s != SHARPI_OK) std::fprintf(stderr, "%s\n", text_of(e).c_str());
     return s == SHARPI_OK;
+  }
+
+  /// Of an archive that has what the compaction evicted: half as many rows as it left come back.
+  static void recall(const Chat& chat, uint32_t budget, const std::vector<int32_t>& question) {
+    sharpi_recall_params p;
+    sharpi_recall_params_init(&p, sizeof p);
+    p.budget = budget / 2;
+    p.probe = question.data();
+    p.n_probe = kQuestion;
+    sharpi_error e = SHARPI_ERROR_INIT;
+    const sharpi_status s = sharpi_session_recall(chat.get(), &p, nullptr, &e);
+    if (s != SHARPI_OK) std::fprintf(stderr, "%s\n", text_of(e).c_str());
   }
 
   void write_rows(const Chat& chat, const Named& policy, uint32_t budget) const {
@@ -305,7 +321,7 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, &o)) {
     std::fprintf(stderr,
                  "usage: needle_curve FIXTURE.gguf GOLDEN.json [--kv T] [--budgets a,b] "
-                 "[--needles N] [--modes in,after,probe,bounded,bounded-probe,blind] ...\n");
+                 "[--needles N] [--modes in,after,recall,probe,bounded,bounded-probe,blind] ...\n");
     return 2;
   }
   auto golden = sharpi::testing::load_golden(o.golden);

@@ -264,8 +264,9 @@ Status CpuScorer::score_keys(TierSession& session, const ScoreRequest& request,
                          "the scratch of scoring is too small for %u keys and %u queries", keys.n,
                          request.n_queries);
   }
-  describe_queries(request, 1, s.visible, s.weights);
-  std::fill_n(s.visible, request.n_queries, keys.n);
+  describe_queries(request, keys.head + 1, s.visible, s.weights);
+  uint32_t* visible = s.visible + uint64_t{keys.head} * request.n_queries;
+  for (uint32_t i = 0; i < request.n_queries; ++i) visible[i] += keys.n_seen;
   std::fill_n(s.sum, keys.n * size_t{keys.bounds == nullptr}, 0.0f);
   std::fill_n(out, keys.n, keys.bounds == nullptr ? 0.0f : -std::numeric_limits<float>::infinity());
   for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
@@ -291,7 +292,7 @@ Status CpuScorer::score_keys(TierSession& session, const ScoreRequest& request,
     t.n_heads = group;
     t.scale = a.scale;
     if (a.sinks) t.sinks = f32_weights(a.sinks) + uint64_t{keys.head} * group;
-    t.visible = s.visible;
+    t.visible = visible;
     t.sum = s.sum;
     t.max = out;
     t.weight = s.weights;

@@ -121,7 +121,8 @@ Status BoundedKeeper::shift_context(uint64_t n) {
     SHARPI_TRY(shifter_.shift_rows(&core_.store(l), l, ledger, shift));
   }
   core_.transcript.shift_context(shift);
-  core_.archive.shift(shift);
+  // The session's own rows in front of the new base have their slots as positions now.
+  core_.archive.shift(shift, core_.ledger().max_slots());
   drafters_.rebased();
   checkpoints_.clear();
   return Status::ok();

@@ -159,17 +159,16 @@ Status Recaller::score_head(const CompactRequest& r, const HeadRows& rows, uint3
   const uint32_t k_bytes = rows.row_bytes(false);
   uint32_t n = 0;
   const auto next = [&] { return d->keys.data() + uint64_t{n} * k_bytes; };
-  uint32_t* at = d->order.data();
-  for (uint32_t slot = 0; slot < rows.n_rows(); ++slot) {
-    rows.read(slot, false, next());
-    d->wanted[n++] = 0.0f;
-  }
   for (uint32_t i = 0; i < best; ++i) {
     const uint32_t from = d->blocks[i] * kKvBlockSlots,
                    to = std::min(from + kKvBlockSlots, archived);
     std::copy_n(archive.row(layer, head, false, from), uint64_t{to - from} * k_bytes, next());
-    for (uint32_t row = from; row < to; ++row) *at++ = row;
-    n += to - from;
+    for (uint32_t row = from; row < to; ++row) d->order[n++] = row;
+  }
+  keys.n_seen = n;
+  for (uint32_t slot = 0; slot < rows.n_rows(); ++slot) {
+    rows.read(slot, false, next());
+    ++n;
   }
   keys.n = n;
   keys.bounds = nullptr;
@@ -182,8 +181,7 @@ Status Recaller::score_head(const CompactRequest& r, const HeadRows& rows, uint3
   SHARPI_TRY(tier.score_keys(session, request(r, layer), keys, *d->scratch, d->wanted.data()));
   const std::span<const uint32_t> positions = archive.positions(layer, head);
   for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t p =
-        i < rows.n_rows() ? rows.position(i) : positions[d->order[i - rows.n_rows()]];
+    const uint32_t p = i < keys.n_seen ? positions[d->order[i]] : rows.position(i - keys.n_seen);
     d->terms[p] = std::max(d->terms[p], d->wanted[i]);
   }
   return Status::ok();

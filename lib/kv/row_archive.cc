@@ -189,11 +189,11 @@ void RowArchive::remove(uint32_t layer, uint32_t head, std::span<const uint32_t>
   summarise(h, rows.front());
 }
 
-void RowArchive::shift(uint32_t by) noexcept {
+void RowArchive::shift(uint32_t by, uint32_t least) noexcept {
   for (Head& h : heads_) {
     uint32_t* positions = positions_of(h);
     uint32_t gone = 0;
-    while (gone < h.n_rows && positions[gone] < by) ++gone;
+    while (gone < h.n_rows && positions[gone] < by + least) ++gone;
     move(h, gone, 0, h.n_rows - gone);
     h.n_rows -= gone;
     for (uint32_t i = 0; i < h.n_rows; ++i) positions[i] -= by;

@@ -59,8 +59,8 @@ class RowArchive {
   void insert(uint32_t layer, uint32_t head, uint32_t n, const Source& rows) noexcept;
   /// Rows of a head go, by ascending indices.
   void remove(uint32_t layer, uint32_t head, std::span<const uint32_t> rows) noexcept;
-  /// Positions become smaller by `by`; rows at lower ones go.
-  void shift(uint32_t by) noexcept;
+  /// Positions become smaller by `by`; rows whose position would be below `least` go.
+  void shift(uint32_t by, uint32_t least) noexcept;
   void clear() noexcept;
   /// Takes over what `from` holds. Pre: reserved for the same.
   void copy_from(const RowArchive& from) noexcept;

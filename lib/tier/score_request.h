@@ -36,10 +36,11 @@ struct ScoreRequest {
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 
-/// Keys of one KV head that lie elsewhere than in the session's rows, every one of which every
-/// query of a request sees; or the bounds of blocks of such keys, [n][2][head_dim].
+/// Keys of one KV head, copied from elsewhere: `n_seen` archived ones, which every query of a
+/// request sees, and behind them those of the session's rows; or the bounds of blocks of archived
+/// keys, [n][2][head_dim].
 struct KeysOfHead {
-  uint32_t head = 0, n = 0;
+  uint32_t head = 0, n = 0, n_seen = 0;
   KvView keys;  // of one head
   const float* bounds = nullptr;
 };

@@ -210,6 +210,17 @@ TEST_P(Ways, CompactionKeepsWhatTheCpuKeeps) {
   }
 }
 
+/// Archives of evicted rows are of rows on the CPU.
+TEST_P(Ways, ArchivesAreTheHostsAlone) {
+  const auto refused =
+      load(-1, [](sharpi_plan_params*, sharpi_session_params* s) { s->archive_rows = 64; });
+  ASSERT_FALSE(refused.is_ok());
+  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
+  EXPECT_NE(refused.status().text().find("archives are of rows on the CPU alone, but layer"),
+            std::string::npos)
+      << refused.status().text();
+}
+
 /// Queues that do not wait for each other read weights that are not there.
 /// No launch adds what adapters give, so a plan with adapters leaves the device out by name, or is
 /// refused where the device is meant.

@@ -3,6 +3,8 @@
 // compaction lost come back, and whatever ends a call otherwise leaves session and archive as they
 // were.
 #include <algorithm>
+#include <functional>
+#include <random>
 #include <set>
 
 #include "by_head_case.h"
@@ -188,9 +190,63 @@ TEST(RecallBounded, SessionsGoOn) {
     const auto r = recall(chat, wanted(question, 16));
     EXPECT_EQ(chat.info().n_slots_max, n);
     EXPECT_LE(r.archived, 128u);
-    if (at > 300) {
-      EXPECT_EQ(r.archived, 128u);
+    for (uint32_t h = 0; h < 2; ++h) {
+      const std::vector<uint32_t> rows = kept(chat, 1, h);
+      EXPECT_TRUE(std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) ==
+                  rows.end());
     }
+    EXPECT_EQ(r.archived > 0, at > 90) << at;
+  }
+}
+
+/// Prompts, compactions, recalls and truncations; a twin that is a fork at every second step goes
+/// the same way. No row is ever there twice, and no count changes by a recall.
+TEST(RecallSequences, TwinsSaveTheSame) {
+  for (const test::ModelRecipe& recipe : {test::tiny_qwen3(), test::tiny_gemma4kv()}) {
+    const MadeModel file(recipe);
+    const std::vector<int32_t> text = file.tokens(900);
+    const Loaded l = load(file.path(), setup_with(archived(192, SHARPI_KV_Q8_0, true)));
+    uint64_t came = 0;
+    for (uint32_t seed = 1; seed <= 4; ++seed) {
+      std::mt19937 source(seed);
+      const auto below = [&](uint32_t n) { return static_cast<uint32_t>(source()) % n; };
+      Chat a(l.model.get()), b(l.model.get());
+      for (Chat* chat : {&a, &b}) chat->prefill(slice(text, 0, 200));
+      for (int32_t step = 0; step < 14; ++step) {
+        const std::string what = "seed " + std::to_string(seed) + ", step " + std::to_string(step);
+        const uint32_t kind = below(4), at = below(800), n = 1 + below(30), budget = 1 + below(60);
+        const bool shares = seed % 2 == 0 && below(2) == 0;
+        const std::vector<int32_t> piece = slice(text, at, at + n);
+        for (Chat* chat : {&a, &b}) {
+          sharpi_error e = SHARPI_ERROR_INIT;
+          const uint32_t more = std::min(chat->info().n_slots_max + 40, 512u);
+          ASSERT_EQ(sharpi_session_reserve(chat->get(), more, &e), SHARPI_OK) << text_of(e);
+          if (kind == 0) {
+            compact(*chat, params(shares ? SHARPI_LAYER_BUDGET_SHARED : SHARPI_LAYER_BUDGET_EQUAL,
+                                  SHARPI_POLICY_SNAPKV, 50 + budget));
+          } else if (kind == 1) {
+            const std::vector<uint32_t> before = counts(*chat);
+            came += recall(*chat, wanted(piece, budget)).total_rows;
+            EXPECT_EQ(counts(*chat), before) << what;
+          } else if (kind == 2 && chat->info().n_tokens + n < 500) {
+            chat->prefill(piece);
+          } else {
+            const std::vector<uint32_t> to = reachable(*chat);
+            ASSERT_EQ(sharpi_session_truncate(chat->get(), to[to.size() / 2], &e), SHARPI_OK)
+                << text_of(e);
+          }
+        }
+        ASSERT_TRUE(saved(a) == saved(b)) << what;
+        if (step % 2 == 0) b = a.fork();
+        for (uint32_t h = 0; h < 2; ++h) {
+          const std::vector<uint32_t> rows = kept(a, 1, h);
+          EXPECT_TRUE(std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) ==
+                      rows.end())
+              << what;
+        }
+      }
+    }
+    EXPECT_GT(came, 0u);
   }
 }
 

@@ -134,10 +134,10 @@ TEST_P(Archive, HoldsWhatAPlainMapHolds) {
   twin.reserve(spec, dtypes_, 150, 10);
   twin.copy_from(a);
   ASSERT_NO_FATAL_FAILURE(expect_holds(twin, 1, 1, want[1][1]));
-  twin.shift(300);
+  twin.shift(300, 20);
   std::map<uint32_t, Stored> later;
   for (const auto& [position, row] : want[1][1]) {
-    if (position >= 300) later[position - 300] = row;
+    if (position >= 320) later[position - 300] = row;
   }
   ASSERT_NO_FATAL_FAILURE(expect_holds(twin, 1, 1, later));
   twin.clear();

@@ -475,7 +475,7 @@ typedef struct sharpi_session_params {
                                                     default 1. 4 costs a quarter and finds less. */
   uint32_t archive_rows;                       /**< Rows of each KV head of full attention that compactions
                                                     put into an archive in host memory, in place of
-                                                    nothing, for sharpi_session_recall(); in blocks of 64,
+                                                    nothing, for sharpi_session_recall(); in blocks of 16,
                                                     default 0 = no archive. Where a head has no room its
                                                     rows of the lowest positions go. Forks copy the
                                                     archive; saved sessions have none of it, and restoring
@@ -1799,7 +1799,7 @@ typedef struct sharpi_recall_report {
   uint32_t struct_size;
   uint32_t n_layers;                           /**< Layers in which rows came back. */
   uint32_t rows_in;                            /**< Of the KV head to which most came back; as many went. */
-  uint32_t n_blocks;                           /**< Blocks of 64 archived rows that were scored row by row, of
+  uint32_t n_blocks;                           /**< Blocks of 16 archived rows that were scored row by row, of
                                                     the KV head that has most; 0 = the archive is empty. */
   uint32_t archived;                           /**< Rows in the archive of the KV head that has most. */
   uint32_t reserved;                           /**< 0. */
@@ -1808,8 +1808,8 @@ typedef struct sharpi_recall_report {
 } sharpi_recall_report;
 
 /** Brings archived rows back that a question wants. The question's queries score the bounds of the archive's
- *  blocks (of each KV head, twice the budget of rows in blocks of 64), then the rows of the best blocks beside
- *  the session's; a hit counts in every layer and head at its position and marks the 12 that follow. The best
+ *  blocks, then the rows of each KV head's best blocks (four times the budget, at least 1024) beside the
+ *  session's; a hit counts in every layer and head at its position and marks the 12 that follow. The best
  *  archived rows of each KV head change places with its session's worst, as long as they are better. Rows keep
  *  their positions and their bits; the session's length, capacity and count of rows stay. Afterwards the
  *  session can be truncated to where it is, and to 0. On failure the session is bit-identical to before, its

@@ -17,6 +17,9 @@ double ms_since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
+/// Archived rows of a head that are scored in any case: leaving out some of so few saves nothing.
+constexpr uint64_t kScoredRows = 1024;
+
 }  // namespace
 
 /// Memory of one call, taken before the first row moves.
@@ -74,15 +77,15 @@ uint32_t Recaller::fullest_archive(std::span<const uint32_t> layers) const {
   return most;
 }
 
-/// Twice as many rows as may come in are scored, in whole blocks.
+/// Four times as many rows as may come in are scored, in whole blocks.
 Status Recaller::make_desk(const sharpi_recall_params& p, uint32_t n_queries, Lease* lease,
                            Desk* d) {
   const uint32_t archived = fullest_archive(core_.compactable_layers()),
                  slots = core_.ledger().max_slots(), n_ctx = core_.shape.n_ctx;
-  const auto all_blocks = static_cast<uint32_t>(div_up(archived, kKvBlockSlots));
-  const uint64_t wanted = div_up(2 * uint64_t{p.budget}, kKvBlockSlots);
+  const auto all_blocks = static_cast<uint32_t>(div_up(archived, kArchiveBlock));
+  const uint64_t wanted = div_up(std::max(4 * uint64_t{p.budget}, kScoredRows), kArchiveBlock);
   d->n_blocks = static_cast<uint32_t>(std::min<uint64_t>(wanted, all_blocks));
-  d->n_keys = slots + d->n_blocks * kKvBlockSlots;
+  d->n_keys = slots + d->n_blocks * kArchiveBlock;
   const uint32_t most_in = std::min(p.budget, archived), n_rows = slots + most_in;
   uint64_t k_bytes = 0, row_bytes = 0, heads = 0;
   for (const uint32_t l : core_.compactable_layers()) {
@@ -142,7 +145,7 @@ Status Recaller::score_head(const CompactRequest& r, const HeadRows& rows, uint3
   const TierModel& tier = *core_.model->tiers()[core_.tier_index(layer)];
   TierSession& session = core_.tier_of(layer);
   const uint32_t archived = archive.n_rows(layer, head);
-  const auto blocks = static_cast<uint32_t>(div_up(archived, kKvBlockSlots));
+  const auto blocks = static_cast<uint32_t>(div_up(archived, kArchiveBlock));
   const KvLayerLayout& own = *core_.store(layer).layout().find(layer);
   KeysOfHead keys;
   keys.head = head;
@@ -160,8 +163,8 @@ Status Recaller::score_head(const CompactRequest& r, const HeadRows& rows, uint3
   uint32_t n = 0;
   const auto next = [&] { return d->keys.data() + uint64_t{n} * k_bytes; };
   for (uint32_t i = 0; i < best; ++i) {
-    const uint32_t from = d->blocks[i] * kKvBlockSlots,
-                   to = std::min(from + kKvBlockSlots, archived);
+    const uint32_t from = d->blocks[i] * kArchiveBlock,
+                   to = std::min(from + kArchiveBlock, archived);
     std::copy_n(archive.row(layer, head, false, from), uint64_t{to - from} * k_bytes, next());
     for (uint32_t row = from; row < to; ++row) d->order[n++] = row;
   }

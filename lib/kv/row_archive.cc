@@ -42,7 +42,7 @@ std::vector<RowArchive::Head> RowArchive::heads_of(const ModelSpec& spec,
     h.k_bytes = static_cast<uint32_t>(kv_row_bytes(dtypes[l].k, a.head_dim));
     h.v_bytes = a.one_row() ? 0 : static_cast<uint32_t>(kv_row_bytes(dtypes[l].v, a.head_dim));
     const uint64_t rows = uint64_t{capacity} * (2 * sizeof(uint32_t) + h.k_bytes + h.v_bytes),
-                   blocks = uint64_t{capacity} / kKvBlockSlots * 2 * h.dim * sizeof(float);
+                   blocks = uint64_t{capacity} / kArchiveBlock * 2 * h.dim * sizeof(float);
     for (uint32_t i = 0; i < a.n_kv_heads; ++i) {
       h.first = at;
       out.push_back(h);
@@ -57,7 +57,7 @@ uint64_t RowArchive::bytes_for(const ModelSpec& spec, const std::vector<KvDtypeP
                                uint32_t n_rows, uint32_t n_slots) {
   if (n_rows == 0) return 0;
   uint64_t end = 0;
-  heads_of(spec, dtypes, static_cast<uint32_t>(round_up(n_rows, kKvBlockSlots)), &end);
+  heads_of(spec, dtypes, static_cast<uint32_t>(round_up(n_rows, kArchiveBlock)), &end);
   return end + uint64_t{n_slots} * sizeof(uint32_t);
 }
 
@@ -65,7 +65,7 @@ void RowArchive::reserve(const ModelSpec& spec, const std::vector<KvDtypePair>& 
                          uint32_t n_rows, uint32_t n_slots) {
   RowArchive r;
   uint64_t end = 0;
-  r.capacity_ = static_cast<uint32_t>(round_up(n_rows, kKvBlockSlots));
+  r.capacity_ = static_cast<uint32_t>(round_up(n_rows, kArchiveBlock));
   r.heads_ = heads_of(spec, dtypes, r.capacity_, &end);
   r.first_.resize(spec.n_layers());
   r.n_heads_.resize(spec.n_layers());
@@ -129,14 +129,14 @@ void RowArchive::move(const Head& h, uint32_t from, uint32_t to, uint32_t n) noe
 void RowArchive::summarise(const Head& h, uint32_t first_row) noexcept {
   float* key = reinterpret_cast<float*>(memory_.data() + memory_.size()) - h.dim;
   const uint32_t rotation = kv_rotation(h.k_dtype, h.dim);
-  for (uint32_t i = first_row / kKvBlockSlots * kKvBlockSlots; i < h.n_rows; ++i) {
+  for (uint32_t i = first_row / kArchiveBlock * kArchiveBlock; i < h.n_rows; ++i) {
     const std::byte* row = rows_of(h, false) + uint64_t{i} * h.k_bytes;
     const Status decoded = kv_decode_row(h.k_dtype, row, h.dim, 0, h.dim, key);
     if (!decoded.is_ok()) continue;  // the plan has checked the codec
     if (rotation != 0) kv_unrotate(key, h.dim, rotation);
-    float* low = bounds_of(h) + uint64_t{i} / kKvBlockSlots * 2 * h.dim;
+    float* low = bounds_of(h) + uint64_t{i} / kArchiveBlock * 2 * h.dim;
     float* high = low + h.dim;
-    const bool begins = i % kKvBlockSlots == 0;
+    const bool begins = i % kArchiveBlock == 0;
     for (uint32_t e = 0; e < h.dim; ++e) {
       low[e] = begins ? key[e] : std::min(low[e], key[e]);
       high[e] = begins ? key[e] : std::max(high[e], key[e]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Rows that compactions evicted, in host memory: of every KV head its own, as they are stored,
-// ascending by position, in blocks of 64 whose keys have bounds: minimum and maximum of each
+// ascending by position, in blocks of 16 whose keys have bounds: minimum and maximum of each
 // element. The largest product of a query with any key of a block is at most what the bounds give,
 // so a block is scored without its rows (query-aware selection of pages: Quest, arXiv 2406.10774).
 // Where a head has no room, its rows of the lowest positions go.
@@ -18,6 +18,9 @@
 #include "model/model_spec.h"
 
 namespace sharpi {
+
+/// Rows of an archive whose keys share bounds.
+inline constexpr uint32_t kArchiveBlock = 16;
 
 class RowArchive {
  public:

@@ -84,7 +84,7 @@ class Archive : public ::testing::TestWithParam<KvDtype> {
           kv_decode_row(GetParam(), row.sides[0].data(), kDim, 0, kDim, key.data()).is_ok());
       const uint32_t rotation = kv_rotation(GetParam(), kDim);
       if (rotation != 0) kv_unrotate(key.data(), kDim, rotation);
-      const auto bounds = a.bounds(layer, head, i / kKvBlockSlots);
+      const auto bounds = a.bounds(layer, head, i / kArchiveBlock);
       for (uint32_t e = 0; e < kDim; ++e) {
         ASSERT_LE(bounds[e], key[e]) << i;
         ASSERT_GE(bounds[kDim + e], key[e]) << i;
@@ -99,9 +99,9 @@ class Archive : public ::testing::TestWithParam<KvDtype> {
 TEST_P(Archive, HoldsWhatAPlainMapHolds) {
   const ModelSpec spec = two_layers();
   RowArchive a;
-  a.reserve(spec, dtypes_, 150, 10);  // whole blocks: 192
+  a.reserve(spec, dtypes_, 150, 10);  // whole blocks: 160
   EXPECT_EQ(a.bytes(), RowArchive::bytes_for(spec, dtypes_, 150, 10));
-  ASSERT_EQ(a.capacity(), 192u);
+  ASSERT_EQ(a.capacity(), 160u);
   std::map<uint32_t, Stored> want[2][kHeads];
   for (int step = 0; step < 60; ++step) {
     const uint32_t layer = below(2), head = below(kHeads);
@@ -114,7 +114,7 @@ TEST_P(Archive, HoldsWhatAPlainMapHolds) {
       }
       a.insert(layer, head, static_cast<uint32_t>(more.size()), ArrivingRows(more));
       here.insert(more.begin(), more.end());
-      while (here.size() > 192) here.erase(here.begin());
+      while (here.size() > 160) here.erase(here.begin());
     } else {
       std::vector<uint32_t> gone;
       uint32_t i = 0;

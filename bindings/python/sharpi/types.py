@@ -1066,7 +1066,7 @@ class RecallReport:
     rows_in: int
     """Of the KV head to which most came back; as many went."""
     n_blocks: int
-    """Blocks of 64 archived rows that were scored row by row, of the KV head that has most; 0 = the
+    """Blocks of 16 archived rows that were scored row by row, of the KV head that has most; 0 = the
     archive is empty."""
     archived: int
     """Rows in the archive of the KV head that has most."""
@@ -1245,7 +1245,7 @@ class SessionOptions(TypedDict, total=False):
     finds less."""
     archive_rows: Optional[int]
     """Rows of each KV head of full attention that compactions put into an archive in host memory,
-    in place of nothing, for sharpi_session_recall(); in blocks of 64, default 0 = no archive. Where
+    in place of nothing, for sharpi_session_recall(); in blocks of 16, default 0 = no archive. Where
     a head has no room its rows of the lowest positions go. Forks copy the archive; saved sessions
     have none of it, and restoring or truncating to 0 empties it. UNSUPPORTED where layers of full
     attention are on a GPU, or a head's elements are no whole blocks of the codec."""

@@ -5,9 +5,9 @@
 // Rows are in host memory. Owns nothing. Thread rule: as Session.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "engine/session_core.h"
 #include "kv/kv_store.h"

@@ -5,6 +5,7 @@
 // copy. Thread rule: as Session.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -234,6 +234,9 @@ void check_mamba(const KernelConfig& config, const Mamba2Shape& shape, uint32_t 
     const uint32_t right = drafted ? accepted : 1, before = parts.read;
     const std::vector<float> committed = parts.state[parts.current]->host();
     const uint32_t current = parts.current;
+    // A replay has left what the pass has to write.
+    const Buffer<float>& working = *parts.state[current ^ 1];
+    must(cudaMemset(working.p, 0xFF, working.n * sizeof(float)), "clearing a working copy");
     run_pass(config, text, {{&parts, drafted ? drafts : 1, right, drafted}, {&steps, right, right}},
              {&got, &other});
     expect(equal_bits(parts.state[current]->host(), committed), name + ": committed state");

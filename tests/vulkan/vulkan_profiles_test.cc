@@ -2,6 +2,7 @@
 // Shapes of launches by class of device: none takes more than the device has, and models give the
 // same with the shapes of devices that are not here, as far as this one can run them.
 #include <cmath>
+#include <tuple>
 
 #include "engine/session_blob.h"
 #include "vulkan/profile.h"
@@ -253,49 +254,64 @@ TEST(VulkanShares, OfSeveralTilesAreNearTheCpu) {
 /// Rows in 8 bits are off by up to a 254th of the largest of 32 elements, which layers carry on.
 constexpr double kNearInBytes = 0.03;
 
-/// Every format of a file in `fast`, with few rows and with many.
-TEST(VulkanFastWeights, EveryFormatIsNearTheExactCpu) {
+/// A format of a file in `fast`, with few rows and with many, of a dense model and of one with
+/// routed experts.
+class VulkanFastWeights : public ::testing::TestWithParam<std::tuple<GgmlType, bool>> {};
+
+TEST_P(VulkanFastWeights, AreNearTheExactCpu) {
   SHARPI_NEEDS_VULKAN();
   posed = &kClasses[2];
-  for (const GgmlType type :
-       {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
-        GgmlType::kQ2_K, GgmlType::kQ3_K, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K,
-        GgmlType::kIQ4_NL, GgmlType::kIQ4_XS, GgmlType::kMXFP4}) {
-    SCOPED_TRACE(ggml_traits(type).name);
-    test::ModelRecipe recipe = test::tiny_qwen3();
-    recipe.n_layers = 1;
-    recipe.n_embd = recipe.d_ff = 256;
-    recipe.matrix_type = recipe.table_type = type;
-    const MadeModel file(recipe);
-    auto engine = InnerEngine::open(file.path(), &host_and_class);
-    ASSERT_TRUE(engine.is_ok()) << engine.status().text();
-    std::vector<Logits> got;
-    for (const uint32_t device : {0u, 1u}) {
-      auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
-        s->k_dtype = s->v_dtype = SHARPI_KV_F32;
-        p->arithmetic = device == 0 ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
-        p->device = device;
-        p->n_gpu_layers = device == 0 ? 0 : -1;
-      });
-      ASSERT_TRUE(plan.is_ok()) << plan.status().text();
-      auto model = Model::load(engine.value().context, plan.value(), nullptr);
-      ASSERT_TRUE(model.is_ok()) << model.status().text();
-      const auto s = make_session(model.value(), plan.value()->session);
-      for (const int32_t n : {9, 90}) {
-        prefill(s.get(), file.tokens(n));
-        got.push_back(logits_of(*s, *engine.value().spec));
-      }
-    }
-    for (const size_t i : {0u, 1u}) {
-      const double d = distance(got[i], got[i + 2]);
-      double most = 0;
-      for (const float x : got[i]) most = std::max(most, std::fabs(double{x}));
-      EXPECT_GT(most, 0.01);  // else nothing was multiplied
-      EXPECT_TRUE(std::isfinite(d));
-      EXPECT_LE(d, kNearInBytes * most);
+  const auto [type, experts] = GetParam();
+  test::ModelRecipe recipe = experts ? test::tiny_qwen3moe() : test::tiny_qwen3();
+  recipe.n_layers = 1;
+  recipe.n_embd = recipe.d_ff = recipe.d_expert = 256;
+  recipe.matrix_type = recipe.table_type = type;
+  const MadeModel file(recipe);
+  auto engine = InnerEngine::open(file.path(), &host_and_class);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  std::vector<Logits> got;
+  for (const uint32_t device : {0u, 1u}) {
+    auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+      p->arithmetic = device == 0 ? SHARPI_ARITHMETIC_EXACT : SHARPI_ARITHMETIC_FAST;
+      p->device = device;
+      p->n_gpu_layers = device == 0 ? 0 : -1;
+    });
+    ASSERT_TRUE(plan.is_ok()) << plan.status().text();
+    auto model = Model::load(engine.value().context, plan.value(), nullptr);
+    ASSERT_TRUE(model.is_ok()) << model.status().text();
+    const auto s = make_session(model.value(), plan.value()->session);
+    for (const int32_t n : {9, 90}) {
+      prefill(s.get(), file.tokens(n));
+      got.push_back(logits_of(*s, *engine.value().spec));
     }
   }
+  for (const size_t i : {0u, 1u}) {
+    const double d = distance(got[i], got[i + 2]);
+    double most = 0;
+    for (const float x : got[i]) most = std::max(most, std::fabs(double{x}));
+    EXPECT_GT(most, 0.01);  // else nothing was multiplied
+    EXPECT_TRUE(std::isfinite(d));
+    EXPECT_LE(d, kNearInBytes * most);
+  }
 }
+
+constexpr GgmlType kFormats[] = {
+    GgmlType::kQ8_0,   GgmlType::kQ4_0,   GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
+    GgmlType::kQ2_K,   GgmlType::kQ3_K,   GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K,
+    GgmlType::kIQ4_NL, GgmlType::kIQ4_XS, GgmlType::kMXFP4};
+std::string format_name(const ::testing::TestParamInfo<std::tuple<GgmlType, bool>>& p) {
+  return ggml_traits(std::get<0>(p.param)).name;
+}
+INSTANTIATE_TEST_SUITE_P(Dense, VulkanFastWeights,
+                         ::testing::Combine(::testing::ValuesIn(kFormats),
+                                            ::testing::Values(false)),
+                         format_name);
+INSTANTIATE_TEST_SUITE_P(Experts, VulkanFastWeights,
+                         ::testing::Combine(::testing::Values(GgmlType::kQ8_0, GgmlType::kQ4_K,
+                                                              GgmlType::kQ6_K, GgmlType::kMXFP4),
+                                            ::testing::Values(true)),
+                         format_name);
 
 test::ModelRecipe wide_heads() {
   test::ModelRecipe recipe = test::tiny_qwen3();

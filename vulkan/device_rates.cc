@@ -37,18 +37,19 @@ Result<double> best_rate(const device::Queue& queue, uint64_t bytes,
 
 Result<double> measure_device_bandwidth(Device& device) {
   const bool software = device.physical().kind == DeviceKind::kSoftware;
-  uint64_t bytes = software ? 16 << 20 : 1 << 30;  // far larger than any cache of a GPU
+  // Far larger than any cache of a GPU; contexts of software devices would wait for seconds.
+  uint64_t bytes = software ? 4 << 20 : 1 << 30;
   bytes = std::min(bytes, device.largest_block());
   SHARPI_TRY(device.open());
-  while (bytes > (16 << 20) && bytes > device.free_now() / 2) bytes /= 2;
+  while (bytes > (4 << 20) && bytes > device.free_now() / 2) bytes /= 2;
   bytes = bytes / kPieceBytes * kPieceBytes;
   SHARPI_TRY_ASSIGN(DeviceBuffer buffer, DeviceBuffer::allocate(device, bytes, "the measurement"));
   SHARPI_TRY_ASSIGN(DeviceBuffer sink, DeviceBuffer::allocate(device, 4096, "the measurement"));
   SHARPI_TRY_ASSIGN(const auto queue, device.create_queue());
-  constexpr uint32_t kPasses = 4;
+  const uint32_t n_passes = software ? 1 : 4;
   const uint64_t pieces = bytes / kPieceBytes;
-  return best_rate(*queue, kPasses * bytes, [&] {
-    for (uint32_t i = 0; i < kPasses; ++i) {
+  return best_rate(*queue, n_passes * bytes, [&] {
+    for (uint32_t i = 0; i < n_passes; ++i) {
       const Args args = Args().at(buffer.data()).at(sink.data()).u(pieces);
       Kernel k{Shader::read_stream, {}, args, pieces};
       k.beside = i != 0;
@@ -59,16 +60,17 @@ Result<double> measure_device_bandwidth(Device& device) {
 }
 
 Result<double> measure_link_bandwidth(Device& device) {
-  constexpr uint64_t kBytes = 32 << 20;  // as large as a piece of streamed weights
-  constexpr uint32_t kCopies = 4;
+  const bool software = device.physical().kind == DeviceKind::kSoftware;
+  const uint64_t bytes = software ? 4 << 20 : 32 << 20;  // as large as a piece of streamed weights
+  const uint32_t n_copies = software ? 1 : 4;
   SHARPI_TRY(device.open());
-  SHARPI_TRY_ASSIGN(PinnedBuffer from, PinnedBuffer::allocate(device, kBytes, "the measurement"));
-  SHARPI_TRY_ASSIGN(DeviceBuffer to, DeviceBuffer::allocate(device, kBytes, "the measurement"));
+  SHARPI_TRY_ASSIGN(PinnedBuffer from, PinnedBuffer::allocate(device, bytes, "the measurement"));
+  SHARPI_TRY_ASSIGN(DeviceBuffer to, DeviceBuffer::allocate(device, bytes, "the measurement"));
   SHARPI_TRY_ASSIGN(const auto queue, device.create_queue());
-  return best_rate(*queue, kCopies * kBytes, [&] {
-    for (uint32_t i = 0; i < kCopies; ++i)
+  return best_rate(*queue, n_copies * bytes, [&] {
+    for (uint32_t i = 0; i < n_copies; ++i)
       SHARPI_TRY(
-          queue->copy(to.data(), from.data(), kBytes, device::Way::kToDevice, "the measurement"));
+          queue->copy(to.data(), from.data(), bytes, device::Way::kToDevice, "the measurement"));
     return Status::ok();
   });
 }

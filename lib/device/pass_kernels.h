@@ -53,8 +53,9 @@ class PassKernels {
 
   /// Of an open device, before the first pass.
   virtual Status prepare() = 0;
-  /// Whether kernels are compiled when they are first asked for: then a pass of a whole chunk is
-  /// recorded while a workspace is made, for nothing but that. keep_compiled() comes behind it.
+  /// Whether kernels are compiled when they are first asked for, though it be for a recording: then
+  /// steps and a pass of a whole chunk are recorded while a workspace is made, and nothing is run.
+  /// keep_compiled() comes behind it.
   virtual bool compiles_late() const { return false; }
   virtual void keep_compiled() const {}
   /// Makes the list of a pass; `step`: of one that is recorded.

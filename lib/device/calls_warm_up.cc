@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// What makes a workspace ready: recordings of steps, and kernels of chunks.
+#include "device/calls.h"
+
+namespace sharpi::device {
+
+/// That come from where a segment's rows are handed over, and go there.
+Calls::Rows Calls::rows_of_nobody(const Segment& segment, const DeviceWorkspace& ws,
+                                  uint32_t n) const {
+  Rows r;
+  r.n = n;
+  if (segment.index != 0 || m_.spec().pair) r.in = ws.handover();
+  if (segment.index + 1 != m_.segments.size()) r.out = ws.handover();
+  return r;
+}
+
+/// Records a step with rows that belong to no session, one of each of n, or n of one; and runs it
+/// in front of that, where kernels are loaded by being run.
+Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const {
+  const BatchTable t = ws.host_batch();
+  for (uint32_t r = 0; r < n; ++r) {
+    ws.host_tokens()[r] = 0;
+    ws.host_head_rows()[r] = r;
+    ws.host_logits()[r] = nullptr;
+    if (!drafted || r == 0) t.sequences[r] = BatchSequence{};
+    t.rows[r] = BatchRow{};
+  }
+  for (const Segment& segment : m_.segments) {
+    if (segment.device != DeviceIndex::kHere || (drafted && !records_drafts(segment))) continue;
+    Rows r = rows_of_nobody(segment, ws, n);
+    r.n_head = n;
+    r.n_sequences = drafted ? 1 : n;
+    r.drafted = drafted;
+    Pass p = make_pass(segment, ws, 0, r);
+    if (!m_.kernels->compiles_late()) {
+      SHARPI_TRY(run_step(segment, p, 0));
+    } else if (std::unique_ptr<Recording>& step = ws.recordings[step_index(segment, p, 0)]; !step) {
+      SHARPI_TRY(record(segment, p, &step));
+    }
+  }
+  return Status::ok();
+}
+
+Status Calls::warm_up(DeviceWorkspace& ws) const {
+  const uint32_t n_draft = m_.plan->session.n_draft;
+  ws.recordings.resize(2 * m_.segments.size() * step_kinds());
+  for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
+  for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
+  if (m_.kernels->compiles_late()) {
+    SHARPI_TRY(record_chunk(ws));
+    m_.kernels->keep_compiled();
+  }
+  return ws.queue().wait();
+}
+
+/// Records a pass of many rows that nobody runs.
+Status Calls::record_chunk(DeviceWorkspace& ws) const {
+  if (ws.layout().max_rows < 2) return Status::ok();
+  for (const Segment& segment : m_.segments) {
+    if (segment.device != DeviceIndex::kHere || segment.streamed) continue;
+    Rows r = rows_of_nobody(segment, ws, ws.layout().max_rows);
+    r.n_head = has_head(segment) ? 1 : 0;
+    r.n_sequences = 1;
+    r.step = false;
+    Pass p = make_pass(segment, ws, 0, r);
+    std::unique_ptr<Recording> none;
+    const Status recorded = record(segment, p, &none);
+    ws.pending_ring = -1;
+    SHARPI_TRY(recorded);
+  }
+  return Status::ok();
+}
+
+}  // namespace sharpi::device

@@ -28,6 +28,10 @@ class CudaBackend final : public DeviceBackend {
     return check_support(device_->profile(), device_->name(), spec, placement);
   }
 
+  Status check_replay(const ModelSpec& spec, const Placement& placement) const override {
+    return cuda::check_replay(spec, placement);
+  }
+
   Status describe(uint32_t flags, sharpi_device* out) const override {
     out->n_cores = static_cast<uint32_t>(device_->profile().n_sm);
     out->total_bytes = device_->total_bytes();

@@ -77,8 +77,9 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return hidden_rows(p);
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
+    case LaunchKind::kReplay:
     case LaunchKind::kLayerEnd:
-      break;  // no kernel's
+      break;  // no kernel's, or device/replay.h has it
   }
   return Status::error(Code::kInternal, "a launch has a kind that is no kernel's");
 }

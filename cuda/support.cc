@@ -174,6 +174,18 @@ Status check_widths(const ModelSpec& spec, const Placement& placement) {
 
 }  // namespace
 
+Status check_replay(const ModelSpec& spec, const Placement& placement) {
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    if (spec.layers[l].attends_to_all() == nullptr || placement.mixer[l] != DeviceIndex::kHere)
+      continue;
+    return Status::error(Code::kUnsupported,
+                         "layer %u of full attention is on a CUDA device, whose kernel for replay "
+                         "scores has not run yet; set replay to 0, or n_gpu_layers",
+                         l);
+  }
+  return Status::ok();
+}
+
 Status check_support(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
                      const Placement& placement) {
   const auto room = static_cast<uint32_t>(device.shared_per_block);

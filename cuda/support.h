@@ -16,4 +16,7 @@ namespace sharpi::cuda {
 Status check_support(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
                      const Placement& placement);
 
+/// The same of replay scores: kUnsupported naming the first layer that would have some.
+Status check_replay(const ModelSpec& spec, const Placement& placement);
+
 }  // namespace sharpi::cuda

@@ -2,6 +2,8 @@
 // The kernels outside of passes (device/kernels.h). Weights lie as in the file.
 #include <algorithm>
 
+#include "base/checked.h"
+#include "base/limits.h"
 #include "device/kernels.h"
 #include "kv/rotation.h"
 #include "vulkan/queue.h"
@@ -62,6 +64,7 @@ class VulkanKernels final : public DeviceKernels {
     return uint64_t{n_queries} * n_heads * 2 * sizeof(float);
   }
   Status score(const ScoreParams& p, const device::Queue& queue) const override;
+  Status replay_scores(const ReplayParams& p, const device::Queue& queue) const override;
   uint64_t norm_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
   Status value_norms(const NormParams& p, const device::Queue& queue) const override;
   Status join_terms(const JoinParams& p, const device::Queue& queue) const override {
@@ -143,6 +146,55 @@ Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) co
                  uint64_t{p.n_heads} * p.n_queries));
   return run(queue, Shader::score, {1, codec, rotated, kv.head_dim}, args,
              groups_of(p.n_slots) * kv.n_heads);
+}
+
+Status VulkanKernels::replay_scores(const ReplayParams& p, const device::Queue& queue) const {
+  const KvView& kv = p.kv;
+  const uint32_t group = p.n_heads / kv.n_heads;
+  const Args args = Args()
+                        .at(kv.k)
+                        .at(p.queries)
+                        .at(p.cos)
+                        .at(p.sin)
+                        .at(p.scores)
+                        .at(pages())
+                        .u(p.first_slot)
+                        .u(p.n_rows)
+                        .u(p.tail_slot)
+                        .u(p.first_place)
+                        .u(p.first_asked)
+                        .u(p.every)
+                        .u(p.query_stride)
+                        .u(p.query_rows)
+                        .u(p.first_query % p.query_rows)
+                        .u(group)
+                        .u(kv.n_heads)
+                        .u(kv.k_row_bytes)
+                        .u(kv.block_stride)
+                        .u(p.n_half)
+                        .u(p.stride)
+                        .f(p.scale);
+  const uint32_t terms = device_.driver().profile().replay_terms(kv.head_dim),
+                 turns = p.n_half == 0  ? 0u
+                         : p.neighbours ? 2u
+                                        : 1u;
+  const auto constants = [&](uint32_t pass) {
+    return std::vector<uint32_t>{pass,
+                                 static_cast<uint32_t>(kv.k_dtype),
+                                 kv_rotation(kv.k_dtype, kv.head_dim),
+                                 kv.head_dim,
+                                 terms,
+                                 turns,
+                                 p.rotated ? 1u : 0u};
+  };
+  const uint32_t threads = device_.driver().profile().gathering_threads;
+  if (!p.add)
+    SHARPI_TRY(own(queue).dispatch({Shader::replay, constants(0), args,
+                                    div_up(uint64_t{p.n_rows} * kv.n_heads, threads), 1, threads}));
+  const uint64_t parts = div_up(div_up(kReplayChunk, p.every) * group, terms);
+  const uint64_t n_chunks = div_up(p.first_place + p.n_rows, kReplayChunk);
+  return own(queue).dispatch(
+      {Shader::replay, constants(1), args, n_chunks * kv.n_heads * parts, 1, threads});
 }
 
 Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queue) const {

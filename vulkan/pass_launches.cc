@@ -67,8 +67,9 @@ Status PassLaunches::make() const {
     case LaunchKind::kMoeStep:
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
+    case LaunchKind::kReplay:
     case LaunchKind::kLayerEnd:
-      break;  // no kernel's
+      break;  // no kernel's, or device/replay.h has it
   }
   return Status::error(Code::kInternal, "the Vulkan tier has no launch %u",
                        static_cast<uint32_t>(l_.kind));

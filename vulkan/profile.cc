@@ -18,6 +18,8 @@ constexpr uint32_t kRowThreads = 512, kStepThreads = 128, kStepHeads = 8, kRunTh
 constexpr uint64_t kEnoughOutputs = 2048, kEnoughShares = 512, kMostShares = 4;
 /// Threads that share a channel of a recurrence.
 constexpr uint32_t kRecurrentParts = 4;
+/// Floats of queries that make replay scores in a workgroup, and how many queries at most.
+constexpr uint32_t kReplayFloats = 2048, kMostReplayTerms = 8;
 /// Subgroups of shaders/newer, and elements of a matrix that a thread has at most.
 constexpr uint32_t kMatrixGroups = 8, kMostEach = 16;
 /// The subgroups, matrices and bytes of shared memory of shaders/newer/attention_matrix.comp.
@@ -58,6 +60,11 @@ uint32_t Profile::step_heads(uint32_t dim, uint32_t group) const {
   uint32_t n = std::clamp(step_floats / dim, 1u, std::min(kStepHeads, group));
   while (group % n != 0) --n;
   return n;
+}
+
+/// Each is there twice, in at most 8 KiB, and a thread has as many products of each of its rows.
+uint32_t Profile::replay_terms(uint32_t dim) const {
+  return std::clamp(kReplayFloats / (2 * dim), 1u, kMostReplayTerms);
 }
 
 uint32_t Profile::attention_tile(uint32_t dim) const {

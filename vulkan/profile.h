@@ -35,6 +35,8 @@ struct Profile {
   uint32_t dot_outputs(uint64_t n_out) const;
   /// Shares of stored rows, of layers with so many workgroups for each.
   uint32_t shares(uint64_t workgroups) const;
+  /// Queries that a workgroup asks together about a chunk's rows (shaders/replay.comp).
+  uint32_t replay_terms(uint32_t dim) const;
   /// Heads of `dim` elements, of `group` that share a KV head, that such a workgroup takes.
   uint32_t step_heads(uint32_t dim, uint32_t group) const;
 };
@@ -46,7 +48,7 @@ Profile make_profile(const PhysicalDevice& device);
 
 /// Bytes of a workgroup's memory that attention takes for tiles of so many rows
 /// (shaders/attention.comp). Tiles of products take 16 KiB, the least that Vulkan allows; other
-/// kernels take no more than 8 KiB.
+/// kernels take no more than 9 KiB.
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim);
 /// That products by matrices take (shaders/newer/product_matrix.glsl).
 uint32_t matrix_shared_bytes(const MatrixShape& shape);

@@ -205,6 +205,21 @@ Status CpuSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, con
   return Status::ok();
 }
 
+Status CpuSession::read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                      float* out) const {
+  SHARPI_TRY_ASSIGN(const float* from,
+                    replay_layout_.part_of(layer, head, first, n, scores_.as<float>()));
+  std::copy_n(from, n, out);
+  return Status::ok();
+}
+
+Status CpuSession::write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                       const float* in) {
+  SHARPI_TRY_ASSIGN(float* to, replay_layout_.part_of(layer, head, first, n, scores_.as<float>()));
+  std::copy_n(in, n, to);
+  return Status::ok();
+}
+
 ReplayTask CpuSession::replay_task(uint32_t source, const KvLedger& ledger, const AttentionSpec& of,
                                    const ReplayTurns& turns, uint32_t layer) const {
   ReplayTask t;

@@ -44,6 +44,11 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 
+  Status read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                            float* out) const override;
+  Status write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                             const float* in) override;
+
   /// Of the rows of `source` by queries of `layer`, which reads them: all but which rows and
   /// queries.
   ReplayTask replay_task(uint32_t source, const KvLedger& ledger, const AttentionSpec& of,

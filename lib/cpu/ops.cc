@@ -39,16 +39,6 @@ void rope_apply(const KernelSet& kernels, RopePairs pairs, float* x, uint32_t n_
   }
 }
 
-void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
-                 float* cos, float* sin) {
-  // In double: pos * freq in f32 has lost the low bits of the angle by 100k positions.
-  for (uint32_t j = 0; j < n_half; ++j) {
-    const double angle = static_cast<double>(position) * inv_freq[j];
-    cos[j] = static_cast<float>(std::cos(angle) * static_cast<double>(mscale));
-    sin[j] = static_cast<float>(std::sin(angle) * static_cast<double>(mscale));
-  }
-}
-
 void rotate(const KernelSet& kernels, float* x, uint64_t n, uint32_t b) {
   if (b != 0) kernels.ops.rotate(x, n, b);
 }

@@ -26,9 +26,6 @@ void rms_norm_heads(const KernelSet& kernels, float* x, const float* w, float ep
 /// Rotary embedding in place on n_heads heads. cos/sin: [n_rot/2] for this row's position.
 void rope_apply(const KernelSet& kernels, RopePairs pairs, float* x, uint32_t n_heads,
                 uint32_t head_dim, uint32_t n_rot, const float* cos, const float* sin);
-/// cos/sin tables [n_rot/2] for one position; inv_freq[j] in double, mscale multiplies both.
-void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
-                 float* cos, float* sin);
 
 void add_inplace(const KernelSet& kernels, float* y, const float* x, uint64_t n);  // y += x
 void scale_inplace(const KernelSet& kernels, float* y, float s, uint64_t n);       // y *= s

@@ -71,9 +71,10 @@ std::vector<MemoryRow> DeviceBackend::session_rows(const ModelSpec& spec,
   std::vector<MemoryRow> rows = DeviceSession::plan_rows(*device_, spec, placement, model, session);
   const uint32_t queries = score_queries(session);
   if (queries == 0) return rows;
-  for (const MemoryRow& r : score_rows(*device_, spec, placement,
-                                       {session.capacity(model.n_chunk), queries, session.n_ctx,
-                                        policy_needs_values(session.policy)})) {
+  for (const MemoryRow& r :
+       score_rows(*device_, spec, placement,
+                  {session.capacity(model.n_chunk), queries, session.n_ctx,
+                   policy_needs_values(session.policy), session.replay_every != 0})) {
     rows.push_back(r);
   }
   return rows;

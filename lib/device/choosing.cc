@@ -27,11 +27,6 @@ Status not_held(uint32_t layer) {
 }  // namespace
 
 Status check_policy(const PolicyRow& row, bool on_host) {
-  if (row.reads_replay) {
-    return Status::error(Code::kUnsupported,
-                         "policy %u chooses by replay scores, which the GPU does not have",
-                         row.policy);
-  }
   if (on_host) return Status::ok();
   switch (row.term) {
     case PolicyTerm::kSum:

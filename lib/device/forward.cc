@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/forward.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "device/layers_ahead.h"
@@ -34,8 +35,16 @@ PassFacts Forward::facts(const Pass& p) const {
   f.rows_to_ring = p.rows_to_ring();
   f.keeps_hidden = p.keeps_hidden;
   f.head = head_rows(m_.plan->model.deterministic, p.n_head_rows, p.head_rows_in_order);
+  f.replays = replays(p);
   f.expert_slots = m_.uses_slots(p.n_rows());
   return f;
+}
+
+/// A chunk that nobody runs (Calls::record_chunk()) is one of those that give scores.
+bool Forward::replays(const Pass& p) const {
+  if (p.rows == nullptr) return !p.step && m_.plan->session.replay_every != 0;
+  return !p.transient && std::any_of(p.rows->sequences.begin(), p.rows->sequences.end(),
+                                     [](const SequenceRows& q) { return q.replay; });
 }
 
 Status Forward::run(const Segment& segment, Pass& p) const {
@@ -79,6 +88,8 @@ Status Forward::launch(Pass& p, const LaunchList& list, const Launch& l) const {
       return m_.kernels->launch(p, list, l);
     case LaunchKind::kKeepRing:
       return keep_ring(p, list, l);
+    case LaunchKind::kReplay:
+      return replay_.of_pass(p, l.layer);
     case LaunchKind::kSendRows:  // a recorded step hands over without the queue
       return p.recorded ? m_.kernels->launch(p, list, l) : send_rows(p, l.layer);
     case LaunchKind::kAnswers:

@@ -9,6 +9,7 @@
 
 #include "device/launches.h"
 #include "device/loaded_model.h"
+#include "device/replay.h"
 
 namespace sharpi::device {
 
@@ -26,10 +27,12 @@ class Forward {
   Status launch(Pass& p, const LaunchList& list, const Launch& l) const;
   void note_rows(Pass& p, uint32_t layer) const;
   Status keep_ring(Pass& p, const LaunchList& list, Launch l) const;
+  bool replays(const Pass& p) const;
   Status send_rows(Pass& p, uint32_t layer) const;
   Status ask_host(Pass& p, uint32_t layer) const;
 
   const LoadedModel& m_;
+  const Replay replay_{m_};
   struct ChainCounts {  // of all recordings
     std::atomic<uint32_t> launched{0}, apart{0};
   };

@@ -27,6 +27,7 @@ void Fuser::add(const Op& op) {
       return;
     case OpKind::kAttentionRows:
       emit(LaunchKind::kRows);
+      if (facts_.replays && layer().attends_to_all() != nullptr) emit(LaunchKind::kReplay);
       return;
     case OpKind::kAttend:
       emit(LaunchKind::kAttention);

@@ -82,6 +82,30 @@ struct ScoreParams {
   uint64_t workspace_bytes = 0;
 };
 
+/// Replay scores (cpu/replay.h) of rows that were read together, by their own queries.
+struct ReplayParams {
+  KvView kv;  // device addresses, the table's too
+  uint32_t first_slot = 0, n_rows = 0;
+  uint32_t tail_slot = 0;    // from here to first_slot slots hold consecutive positions, too
+  uint32_t first_place = 0;  // of the first row among the kReplayChunk positions of its chunk
+  uint32_t first_asked = 0;  // the first row whose query is asked
+  uint32_t every = 1;        // rows from one of these to the next
+  /// As ScoreParams'; `rotated`: as the codec of the rows' keys asks, else as RoPE left them.
+  const float* queries = nullptr;
+  uint64_t query_stride = 0;  // floats from row to row
+  uint32_t query_rows = 0;
+  uint64_t first_query = 0;
+  bool rotated = false;
+  uint32_t n_heads = 0;
+  float scale = 0.0f;
+  const float *cos = nullptr, *sin = nullptr;  // device, [n_half]: by which queries are turned
+  uint32_t n_half = 0;                         // 0: they are not
+  bool neighbours = false;                     // RopePairs
+  float* scores = nullptr;                     // [kv heads][stride] by slot: those of the rows
+  uint64_t stride = 0;
+  bool add = false;  // scores are raised; otherwise they start from 0
+};
+
 /// Positions of a layer's rows: slots below n_compacted in lists, later ones follow on.
 struct RowPositions {
   const uint32_t* lists = nullptr;  // device; may be null when n_compacted is 0

@@ -10,7 +10,7 @@
 
 namespace sharpi::device {
 
-uint64_t move_list_bytes(const KvLayout& layout) {
+uint64_t move_list_bytes(const KvLayout& layout, bool scores) {
   uint64_t n_jobs = 0, n_kept = 0;
   for (const KvGroup& g : layout.groups) {
     if (g.ring) continue;
@@ -18,6 +18,7 @@ uint64_t move_list_bytes(const KvLayout& layout) {
       for (const KvDtype d : {l.k_dtype, l.v_dtype}) {
         n_jobs += l.n_heads * kv_codec(d)->planes.size();
       }
+      if (scores) n_jobs += l.n_heads;
       n_kept += uint64_t{l.n_heads} * g.capacity;
     }
   }
@@ -39,10 +40,28 @@ void MoveList::add(const KvView& v, const KvMove& m) {
 }
 
 void MoveList::add_rows(const KvView& v, std::span<const uint32_t> keep) {
-  by_head_ = true;
   const uint64_t at = add_list(keep);
   add_job(v, false, at, keep.size(), 0, v.k_row_bytes);
   if (!v.one_row) add_job(v, true, at, keep.size(), 0, v.v_row_bytes);
+}
+
+/// As rows of four bytes.
+void MoveList::add_scores(float* scores, std::span<const uint32_t> keep) {
+  if (keep.empty()) return;
+  KvMoveJob j;
+  j.rows = reinterpret_cast<std::byte*>(scores);
+  j.block_stride = kKvBlockSlots * sizeof(float);
+  j.row_bytes = j.bytes = sizeof(float);
+  j.n_keep = static_cast<uint32_t>(keep.size());
+  put(j, false, add_list(keep));
+}
+
+void MoveList::put(const KvMoveJob& job, bool by_head, uint64_t list) {
+  const auto behind = by_head ? 0 : static_cast<std::ptrdiff_t>(n_by_head_);
+  jobs_.insert(jobs_.end() - behind, job);
+  list_of_.insert(list_of_.end() - behind, list);
+  n_by_head_ += by_head ? 1 : 0;
+  max_bytes_ = std::max(max_bytes_, job.bytes);
 }
 
 std::vector<std::byte> MoveList::image(const std::byte* base) {
@@ -62,7 +81,12 @@ uint64_t MoveList::job_bytes() const {
 }
 
 uint64_t MoveList::add_list(std::span<const uint32_t> keep) {
+  const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
+    return k.keep.data() == keep.data() && k.keep.size() == keep.size();
+  });
+  if (known != known_.end()) return known->at;
   const uint64_t at = lists_.size();
+  known_.push_back({keep, at});
   lists_.insert(lists_.end(), keep.begin(), keep.end());
   return at;
 }
@@ -81,9 +105,7 @@ void MoveList::add_job(const KvView& v, bool value, uint64_t list, size_t n, uin
   j.offset = offset;
   j.bytes = bytes;
   j.n_keep = static_cast<uint32_t>(n);
-  jobs_.push_back(j);
-  list_of_.push_back(list);
-  max_bytes_ = std::max(max_bytes_, bytes);
+  put(j, v.table != nullptr, list);
 }
 
 void MoveList::add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head) {
@@ -118,7 +140,7 @@ Status KvMoves::stage(MoveList* list, uint64_t least) {
   jobs_ = reinterpret_cast<const KvMoveJob*>(to);
   n_moves_ = static_cast<uint32_t>(list->jobs().size());
   move_bytes_ = list->max_bytes();
-  by_head_ = list->is_by_head();
+  n_by_head_ = list->n_by_head();
   return Status::ok();
 }
 
@@ -126,8 +148,10 @@ Status KvMoves::apply() const {
   if (n_moves_ == 0) return Status::ok();
   const DeviceScope scope(*device_);
   const DeviceKernels& kernels = device_->kernels();
-  SHARPI_TRY(by_head_ ? kernels.move_head_rows(jobs_, n_moves_, move_bytes_, *stream_)
-                      : kernels.move_rows(jobs_, n_moves_, move_bytes_, *stream_));
+  const uint32_t n_together = n_moves_ - n_by_head_;
+  if (n_together != 0) SHARPI_TRY(kernels.move_rows(jobs_, n_together, move_bytes_, *stream_));
+  if (n_by_head_ != 0)
+    SHARPI_TRY(kernels.move_head_rows(jobs_ + n_together, n_by_head_, move_bytes_, *stream_));
   return stream_->wait();
 }
 

@@ -17,18 +17,21 @@
 
 namespace sharpi::device {
 
-/// Bytes of the lists that the largest compaction of such a session uploads.
-uint64_t move_list_bytes(const KvLayout& layout);
+/// Bytes of the lists that the largest compaction of such a session uploads; `scores`: rows have
+/// replay scores.
+uint64_t move_list_bytes(const KvLayout& layout, bool scores);
 
 /// The jobs of a compaction and the keep lists that they read, as one block for the device.
 class MoveList {
  public:
   void add(const KvView& v, const KvMove& m);
-  /// Rows of one KV head that are in blocks of their own; v: for kernels. A list has such rows
-  /// alone, or none.
+  /// Rows of one KV head that are in blocks of their own; v: for kernels.
   void add_rows(const KvView& v, std::span<const uint32_t> keep);
-  bool is_by_head() const { return by_head_; }
+  /// One number a row of a KV head, by slot.
+  void add_scores(float* scores, std::span<const uint32_t> keep);
+  /// Those of add_rows() stand behind the others.
   const std::vector<KvMoveJob>& jobs() const { return jobs_; }
+  uint32_t n_by_head() const { return n_by_head_; }
   uint64_t bytes() const { return job_bytes() + lists_.size() * sizeof(uint32_t); }
   uint32_t max_bytes() const { return max_bytes_; }
   /// The block for the device address `base`.
@@ -39,13 +42,18 @@ class MoveList {
   uint64_t add_list(std::span<const uint32_t> keep);
   void add_job(const KvView& v, bool value, uint64_t list, size_t n, uint32_t offset,
                uint32_t bytes);
+  void put(const KvMoveJob& job, bool by_head, uint64_t list);
   /// One head's part of every row.
   void add_head(const KvView& v, bool value, uint64_t list, size_t n, uint32_t head);
   std::vector<KvMoveJob> jobs_;
   std::vector<uint64_t> list_of_;  // first entry of a job's list
   std::vector<uint32_t> lists_;
-  uint32_t max_bytes_ = 0;
-  bool by_head_ = false;
+  struct Known {  // a list that is there already
+    std::span<const uint32_t> keep;
+    uint64_t at = 0;
+  };
+  std::vector<Known> known_;
+  uint32_t max_bytes_ = 0, n_by_head_ = 0;
 };
 
 class KvMoves {
@@ -75,8 +83,7 @@ class KvMoves {
   DeviceBuffer lists_;               // room for jobs and keep lists, priced by the template
   DeviceBuffer call_lists_;          // the same for moves that were not priced, until they are done
   const KvMoveJob* jobs_ = nullptr;  // staged, in one of the two
-  uint32_t n_moves_ = 0, move_bytes_ = 0;
-  bool by_head_ = false;
+  uint32_t n_moves_ = 0, n_by_head_ = 0, move_bytes_ = 0;
 };
 
 }  // namespace sharpi::device

@@ -61,6 +61,8 @@ const char* name_of(LaunchKind kind) {
       return "keep ring";
     case LaunchKind::kRows:
       return "rows";
+    case LaunchKind::kReplay:
+      return "replay scores";
     case LaunchKind::kAttention:
       return "attention";
     case LaunchKind::kDeltaNet:

@@ -30,6 +30,7 @@ enum class LaunchKind : uint8_t {
   kResidual,  // a sum by itself
   kKeepRing,  // if rows wait for their ring; the layer is theirs when it is made
   kRows,      // queries, keys and values: norms, RoPE, to where they are kept
+  kReplay,    // replay scores of the rows that were stored
   kAttention,
   kDeltaNet,
   kMamba,
@@ -146,6 +147,7 @@ struct PassFacts {
   bool rows_to_ring = false;  // of windowed layers, at once
   bool keeps_hidden = false;  // the pass leaves hidden rows for an MTP block
   HeadRows head = HeadRows::kInOrder;
+  bool replays = false;       // rows of full attention get replay scores
   bool expert_slots = false;  // there are such, and calls of so many rows use them
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "device/kernels.h"
 #include "device/launches.h"
 
@@ -74,6 +75,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<Device> d
   }
   SHARPI_TRY_ASSIGN(m->experts, ExpertSlots::create(*m->device, m->plan));
   SHARPI_TRY(m->upload_ropes());
+  SHARPI_TRY(m->upload_turns());
   m->format_of(p.session);
   return m;
 }
@@ -90,6 +92,23 @@ Status LoadedModel::upload_ropes() {
   if (bytes == 0) return Status::ok();
   SHARPI_TRY(stream->copy(rope_memory.data(), all.data(), bytes, Way::kToDevice,
                           "upload of rope frequencies"));
+  return stream->wait();
+}
+
+Status LoadedModel::upload_turns() {
+  if (plan->session.replay_every == 0) return Status::ok();
+  std::vector<float> all;
+  for (const RopeTable& r : ropes) {
+    const size_t half = r.inv_freq.size(), first = all.size();
+    all.resize(first + 2 * half);
+    rope_angles(r.inv_freq.data(), static_cast<uint32_t>(half), kReplayDistance, 1.0f,
+                all.data() + first, all.data() + first + half);
+  }
+  const uint64_t bytes = all.size() * sizeof(float);
+  SHARPI_TRY_ASSIGN(replay_turns, DeviceBuffer::allocate(*device, bytes, "angles of replay"));
+  if (bytes == 0) return Status::ok();
+  SHARPI_TRY(stream->copy(replay_turns.data(), all.data(), bytes, Way::kToDevice,
+                          "upload of angles of replay"));
   return stream->wait();
 }
 

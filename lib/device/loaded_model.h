@@ -68,12 +68,16 @@ class LoadedModel {
   std::vector<int32_t> rope_of_layer;
   std::vector<uint64_t> rope_offset;  // in doubles
   DeviceBuffer rope_memory;
+  /// By which queries are turned that make replay scores: of each table n_half cosines, then as
+  /// many sines, at twice rope_offset. Empty where the plan's sessions capture none.
+  DeviceBuffer replay_turns;
   std::unique_ptr<Queue> stream;  // of sessions' own work
   std::vector<Segment> segments;
 
  private:
   LoadedModel() = default;
   Status upload_ropes();
+  Status upload_turns();
   mutable std::mutex formats_mutex_;
   std::vector<std::unique_ptr<KvFormat>> formats_;
 };

@@ -12,12 +12,20 @@ uint64_t rope_doubles(const std::vector<RopeTable>& ropes) {
   return n;
 }
 
-std::vector<MemoryRow> rope_rows(const ModelSpec& spec, const Device& device) {
+/// Frequencies, and what queries are turned by that make replay scores.
+std::vector<MemoryRow> rope_rows(const ModelSpec& spec, const SessionShape& session,
+                                 const Device& device) {
   std::vector<int32_t> table_of_layer;
-  const uint64_t n = rope_doubles(make_rope_tables(spec, &table_of_layer)) * sizeof(double);
-  if (n == 0) return {};
-  return {device.row(SHARPI_ROW_TABLES, SHARPI_ROW_DEVICE, "rope frequencies", n,
-                     device.held_bytes(n))};
+  const uint64_t n = rope_doubles(make_rope_tables(spec, &table_of_layer));
+  std::vector<MemoryRow> rows;
+  const auto add = [&](const char* label, uint64_t bytes) {
+    if (bytes != 0)
+      rows.push_back(
+          device.row(SHARPI_ROW_TABLES, SHARPI_ROW_DEVICE, label, bytes, device.held_bytes(bytes)));
+  };
+  add("rope frequencies", n * sizeof(double));
+  add("angles of replay", session.replay_every == 0 ? 0 : 2 * n * sizeof(float));
+  return rows;
 }
 
 /// The per-layer table stays on the host: the rows of a call are fetched from there. Where it is
@@ -30,13 +38,13 @@ std::vector<MemoryRow> table_rows(const ModelSpec& spec, const Placement& placem
 }
 
 std::vector<MemoryRow> model_rows(const ModelSpec& spec, const Placement& placement,
-                                  const ModelShape& model, const WeightPlan& weights,
-                                  const WorkspaceLayout& layout, uint32_t n_workspaces,
-                                  const Device& device) {
+                                  const ModelShape& model, const SessionShape& session,
+                                  const WeightPlan& weights, const WorkspaceLayout& layout,
+                                  uint32_t n_workspaces, const Device& device) {
   std::vector<MemoryRow> rows = weight_plan_rows(weights, device);
   for (const auto& more :
        {stream_rows(make_stream_plan(device.kernels(), spec, placement, model), device),
-        table_rows(spec, placement, model, device), rope_rows(spec, device),
+        table_rows(spec, placement, model, device), rope_rows(spec, session, device),
         workspace_rows(layout, n_workspaces, device),
         expert_rows(spec, placement, model, n_workspaces, device)}) {
     rows.insert(rows.end(), more.begin(), more.end());
@@ -53,7 +61,7 @@ std::vector<MemoryRow> DeviceModel::plan_rows(const Device& device, const ModelS
       spec, placement, model, session, *device.pass_kernels(model), device.shares_pinned());
   const WeightPlan weights = make_weight_plan(device, spec, placement);
   std::vector<MemoryRow> rows =
-      model_rows(spec, placement, model, weights, layout, model.max_concurrent, device);
+      model_rows(spec, placement, model, session, weights, layout, model.max_concurrent, device);
   for (const MemoryRow& r : load_rows(weights, device)) rows.push_back(r);
   return rows;
 }
@@ -96,12 +104,18 @@ Result<std::unique_ptr<Workspace>> DeviceModel::create_workspace(float* handover
   return std::unique_ptr<Workspace>(std::move(w));
 }
 
-/// Rows by head, before or after, are chosen in host memory, as the CPU tier chooses them.
+Status DeviceModel::score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
+                                  ScoreScratch&) const {
+  return replay_.of_waiting(static_cast<DeviceSession&>(session), ledger, layer);
+}
+
+/// Rows by head, before or after, are chosen in host memory, as the CPU tier chooses them; and so
+/// are rows by replay scores, which are added up over layers wherever these are.
 Status DeviceModel::hold_terms(TierSession& session, const ScoreRequest& request,
                                sharpi_policy policy, ScoreScratch& scratch,
                                CompactTables& tables) const {
   bool& on_host = static_cast<DeviceScoreScratch&>(scratch).on_host;
-  on_host = request.on_host || request.ledger->is_by_head();
+  on_host = request.on_host || request.replay || request.ledger->is_by_head();
   SHARPI_TRY(check_policy(policy_row(policy), on_host));
   return on_host ? TierModel::hold_terms(session, request, policy, scratch, tables)
                  : choosing_.hold_terms(session, request, policy, scratch, tables);
@@ -122,8 +136,8 @@ Status DeviceModel::choose(const KvLedger& ledger, std::span<const ChooseRequest
 }
 
 std::vector<MemoryRow> DeviceModel::memory_rows() const {
-  return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->weights->plan(),
-                    m_->workspace_layout, n_workspaces_, *m_->device);
+  return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->plan->session,
+                    m_->weights->plan(), m_->workspace_layout, n_workspaces_, *m_->device);
 }
 
 std::string DeviceModel::paths() const {

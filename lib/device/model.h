@@ -43,6 +43,8 @@ class DeviceModel final : public TierModel {
                LayerScores* out) const override {
     return scoring_.score(session, request, scratch, out);
   }
+  Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
+                       ScoreScratch& scratch) const override;
   Result<std::unique_ptr<ScoreScratch>> create_score_scratch(
       const ScoreShape& shape) const override {
     return scoring_.create_scratch(shape);
@@ -71,12 +73,14 @@ class DeviceModel final : public TierModel {
       : m_(std::move(loaded)),
         forward_(*m_),
         calls_(*m_, forward_),
+        replay_(*m_),
         scoring_(*m_),
         choosing_(*m_, scoring_) {}
 
   std::unique_ptr<LoadedModel> m_;
   Forward forward_;
   Calls calls_;
+  Replay replay_;
   Scoring scoring_;
   Choosing choosing_;
   uint32_t n_workspaces_ = 0;

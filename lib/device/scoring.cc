@@ -2,6 +2,7 @@
 #include "device/scoring.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/checked.h"
 #include "device/kernels.h"
@@ -49,6 +50,8 @@ ScoreSizes score_sizes(const DeviceKernels& kernels, const Widest& w,
   if (shape.values) {
     s.kernel = std::max(s.kernel, kernels.norm_bytes(w.heads, w.kv_heads, w.dim));
   }
+  s.replay_of_all = kernels.keeps_by_head();
+  if (shape.replay) s.replay = s.replay_of_all ? s.held : s.row;
   return s;
 }
 
@@ -212,30 +215,61 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
   return norms_of(own, request, v);
 }
 
-Status Scoring::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
-                      LayerScores* out) const {
-  auto& s = static_cast<DeviceScoreScratch&>(scratch);
-  auto& own = static_cast<DeviceSession&>(session);
-  const DeviceScope scope(*m_.device);
+/// Sums, maxima and norms of a layer, to host memory. Without queries there are none.
+Status Scoring::read_sums(DeviceSession& own, const ScoreRequest& request,
+                          DeviceScoreScratch& s) const {
+  const DeviceScoreScratch::Layer* layer = s.find(request.layer);
+  if (request.n_queries == 0) {
+    if (layer != nullptr) std::memset(s.host.data(), 0, s.sizes.results());
+    return Status::ok();
+  }
   // Behind the rows of a head that has fewer than another there is nothing.
   if (own.is_layer_by_head(request.layer))
     SHARPI_TRY(m_.stream->clear(s.results(), s.sizes.results(), "clearing scores"));
   SHARPI_TRY(start(own, request, s, s.result_rows()));
-  const DeviceScoreScratch::Layer& layer = *s.find(request.layer);
-  const uint32_t n_slots = request.ledger->n_slots(request.layer);
-  const uint64_t bytes = uint64_t{layer.n_heads} * n_slots * sizeof(float);
+  const uint64_t bytes =
+      uint64_t{layer->n_heads} * request.ledger->n_slots(request.layer) * sizeof(float);
   for (uint64_t i = 0; i < (request.values ? 3u : 2u); ++i) {
     const uint64_t at = i * s.sizes.row;
     SHARPI_TRY(m_.stream->copy(s.host.data() + at, s.results() + at, bytes, Way::kToHost,
                                "reading scores"));
   }
-  SHARPI_TRY(m_.stream->wait());
+  return Status::ok();
+}
+
+Status Scoring::read_replay(const DeviceSession& own, const ScoreRequest& request,
+                            const DeviceScoreScratch& s, const DeviceScoreScratch::Layer& layer,
+                            LayerScores* out) const {
+  uint64_t stride = 0;
+  const float* from = own.replay_scores(request.layer, &stride);
+  if (from == nullptr || s.sizes.replay == 0)
+    return Status::error(Code::kInternal, "layer %u has no replay scores", request.layer);
+  out->replay = s.host_replay(layer);
+  out->replay_stride = out->n_slots;
+  const uint64_t row = uint64_t{out->n_slots} * sizeof(float);
+  return m_.stream->copy_rows({s.host_replay(layer), row}, {from, stride * sizeof(float)}, row,
+                              layer.n_heads, Way::kToHost, "reading replay scores");
+}
+
+Status Scoring::score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
+                      LayerScores* out) const {
+  auto& s = static_cast<DeviceScoreScratch&>(scratch);
+  auto& own = static_cast<DeviceSession&>(session);
+  const DeviceScoreScratch::Layer* layer = s.find(request.layer);
+  const uint32_t n_slots = request.ledger->n_slots(request.layer);
+  if (layer == nullptr || n_slots > s.shape.n_slots)
+    return Status::error(Code::kInternal, "the scratch of scoring is too small for %u rows",
+                         n_slots);
+  SHARPI_TRY(m_.device->usable());
+  const DeviceScope scope(*m_.device);
+  SHARPI_TRY(read_sums(own, request, s));
   const auto row = [&](uint64_t i) {
     return reinterpret_cast<const float*>(s.host.data() + i * s.sizes.row);
   };
-  *out = LayerScores{layer.n_heads, n_slots, layer.n_observed,
-                     row(0),        row(1),  request.values ? row(2) : nullptr};
-  return Status::ok();
+  *out = LayerScores{layer->n_heads, n_slots, request.n_queries == 0 ? 0 : layer->n_observed,
+                     row(0),         row(1),  request.values ? row(2) : nullptr};
+  if (request.replay) SHARPI_TRY(read_replay(own, request, s, *layer, out));
+  return m_.stream->wait();
 }
 
 }  // namespace sharpi::device

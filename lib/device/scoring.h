@@ -28,9 +28,13 @@ struct ScoreSizes {
   uint64_t lists = 0;                  // what select_kernel reads
   uint64_t held = 0;                   // terms of all layers
   uint64_t kernel = 0;
+  /// Replay scores on the host: of a layer, or of all where rows can be kept by head and all layers
+  /// are looked at once.
+  uint64_t replay = 0;
+  bool replay_of_all = false;
   uint64_t results() const { return 2 * row + norms; }
   uint64_t inputs() const { return visible + weights; }
-  uint64_t host() const { return results() + n_layers * inputs() + shared + lists; }
+  uint64_t host() const { return results() + n_layers * inputs() + shared + lists + replay; }
   uint64_t device() const { return results() + inputs() + shared + lists + held + kernel; }
 };
 
@@ -76,6 +80,11 @@ class DeviceScoreScratch final : public ScoreScratch {
     return reinterpret_cast<std::byte*>(host_shared()) + sizes.shared;
   }
 
+  float* host_replay(const Layer& l) const {
+    auto* first = reinterpret_cast<float*>(host_lists() + sizes.lists);
+    return sizes.replay_of_all ? first + uint64_t{l.first_list} * shape.n_slots : first;
+  }
+
   const Device* device = nullptr;
   const Queue* stream = nullptr;
   ScoreSizes sizes;
@@ -106,6 +115,10 @@ class Scoring {
 
  private:
   Status score_heads(DeviceSession& own, const ScoreRequest& request, ScoreParams t) const;
+  Status read_sums(DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s) const;
+  Status read_replay(const DeviceSession& own, const ScoreRequest& request,
+                     const DeviceScoreScratch& s, const DeviceScoreScratch::Layer& layer,
+                     LayerScores* out) const;
   Status norms_of(DeviceSession& own, const ScoreRequest& request, NormParams v) const;
   Status send_queries(const ScoreRequest& request, DeviceScoreScratch& s,
                       const DeviceScoreScratch::Layer& layer, ScoreParams* t) const;

@@ -51,7 +51,7 @@ class RowList {
 struct FixedBytes {
   uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0;
   BestBytes best;
-  uint64_t ring = 0, observer = 0, moves = 0;
+  uint64_t ring = 0, observer = 0, replay = 0, moves = 0;
   HeadTableBytes tables;
   uint32_t n_recurrent = 0;
 };
@@ -62,7 +62,8 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   FixedBytes b;
   // An MTP block of a bounded session drops rows and scores none.
   const bool moves = score_queries(session) != 0 || session.kv_budget != 0;
-  if (moves) b.moves = move_list_bytes(layout);
+  const bool replays = session.replay_every != 0;
+  if (moves) b.moves = move_list_bytes(layout, replays);
   if (score_queries(session) != 0 && device.kernels().keeps_by_head()) {
     b.moves = std::max(b.moves, head_move_bytes(layout));
     std::vector<HeadBlocks> heads;
@@ -83,12 +84,14 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   }
   b.ring = queries.ring_bytes(session);
   b.observer = queries.bytes(score_queries(session));
+  b.replay = make_replay_layout(spec, placement, DeviceIndex::kHere, model, session).bytes();
   return b;
 }
 
 void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_CAPTURE, "query ring", b.ring);
   rows->device(SHARPI_ROW_CAPTURE, "observer queries", b.observer);
+  rows->device(SHARPI_ROW_CAPTURE, "replay scores", b.replay);
   rows->device(SHARPI_ROW_COMPACTION, "lists of kept rows", b.moves);
   rows->device(SHARPI_ROW_COMPACTION, "tables of rows by head", b.tables.device);
   rows->pinned(SHARPI_ROW_COMPACTION, "tables of rows by head", b.tables.pinned);
@@ -154,6 +157,7 @@ Status DeviceSession::allocate() {
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
+  SHARPI_TRY_ASSIGN(scores_, DeviceBuffer::allocate(*device_, b.replay, "replay scores"));
   if (b.tables.device != 0) SHARPI_TRY(take_head_tables());
   return moves_.allocate(b.moves);
 }
@@ -212,6 +216,7 @@ std::vector<MemoryRow> DeviceSession::memory_rows() const {
   b.best = {best_.device_bytes(), best_.pinned_bytes()};
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
+  b.replay = scores_.bytes();
   b.moves = moves_.bytes();
   b.tables = tables_.bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
@@ -314,6 +319,19 @@ Status DeviceSession::write_queries(uint32_t layer, uint64_t first, uint32_t n, 
   auto* from = reinterpret_cast<std::byte*>(const_cast<float*>(in));  // only read
   SHARPI_TRY(check_queries(layer, n));
   return copies_.queries(query_ring(layer), first, n, from, Way::kToDevice);
+}
+
+Status DeviceSession::read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                         float* out) const {
+  SHARPI_TRY_ASSIGN(const float* from,
+                    replay_layout_.part_of(layer, head, first, n, scores_.as<float>()));
+  return copies_.bytes(out, from, n * sizeof(float), Way::kToHost, "reading replay scores");
+}
+
+Status DeviceSession::write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                          const float* in) {
+  SHARPI_TRY_ASSIGN(float* to, replay_layout_.part_of(layer, head, first, n, scores_.as<float>()));
+  return copies_.bytes(to, in, n * sizeof(float), Way::kToDevice, "writing replay scores");
 }
 
 BatchSequence pending_sequence(const DeviceSession& session, uint32_t passes_ahead) {

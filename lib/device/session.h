@@ -49,6 +49,13 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 
+  Status read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                            float* out) const override;
+  Status write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                             const float* in) override;
+  /// SessionShape::replay_every.
+  uint32_t replay_every() const { return shape_.replay_every; }
+
   uint64_t held_bytes_of(uint32_t group, uint32_t n_slots) const override;
   uint64_t stage_bytes(std::span<const KvMove> moves) const override;
   Status stage_moves(std::span<const KvMove> moves) override;

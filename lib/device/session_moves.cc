@@ -67,12 +67,15 @@ KvView DeviceSession::kernel_view(uint32_t layer, uint32_t head) const {
 MoveList DeviceSession::list_of(std::span<const KvMove> moves) const {
   MoveList list;
   for (const KvMove& m : moves) {
-    if (!is_layer_by_head(m.layer)) {
-      list.add(view(m.layer), m);
-      continue;
+    const uint32_t n_heads = layout_.find(m.layer)->n_heads;
+    uint64_t stride = 0;
+    float* scores = replay_scores(m.layer, &stride);
+    if (!is_layer_by_head(m.layer)) list.add(view(m.layer), m);
+    for (uint32_t h = 0; h < n_heads; ++h) {
+      const std::span<const uint32_t> keep = m.keep[m.keep.size() == 1 ? 0 : h];
+      if (is_layer_by_head(m.layer)) list.add_rows(kernel_view(m.layer, h), keep);
+      if (scores != nullptr) list.add_scores(scores + h * stride, keep);
     }
-    for (uint32_t h = 0; h < layout_.find(m.layer)->n_heads; ++h)
-      list.add_rows(kernel_view(m.layer, h), m.keep[m.keep.size() == 1 ? 0 : h]);
   }
   return list;
 }

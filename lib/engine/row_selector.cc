@@ -72,7 +72,8 @@ Result<ScoreScratch*> RowSelector::scratch_for(const CompactRequest& r, size_t t
   of_call_.resize(core_.tiers.size());
   if (of_call_[tier] == nullptr) {
     const TierModel& model = *core_.model->tiers()[tier];
-    const ScoreShape shape{core_.ledger().max_slots(), r.n_queries, core_.shape.n_ctx, values};
+    const ScoreShape shape{core_.ledger().max_slots(), r.n_queries, core_.shape.n_ctx, values,
+                           policy_row(r.policy).reads_replay};
     SHARPI_TRY(scratch_of_call_.take(HeldBytes::of(model.score_scratch_rows(shape))));
     SHARPI_TRY_ASSIGN(of_call_[tier], model.create_score_scratch(shape));
   }
@@ -255,11 +256,8 @@ Status RowSelector::select_shared(const CompactRequest& r, std::span<const uint3
                                   std::vector<KvMove>* moves) {
   SHARPI_TRY(check_heads_apart(layers));
   SHARPI_TRY(hold_all_terms(r, layers));
-  std::vector<OwnReplay> replay(layers.size());
-  for (size_t i = 0; policy_row(r.policy).reads_replay && i < layers.size(); ++i)
-    replay[i].scores = core_.tier_of(layers[i]).replay_scores(layers[i], &replay[i].stride);
   const uint32_t most = core_.shape.kv_budget == 0 ? UINT32_MAX : core_.shape.kv_budget;
-  choose_shared(core_.ledger(), layers, replay, r.for_layer(r.budget), most, tables_);
+  choose_shared(core_.ledger(), layers, r.for_layer(r.budget), most, tables_);
   for (const uint32_t l : layers) {
     const std::span<const uint32_t> counts(tables_.counts(l), tables_.n_heads(l));
     moves->push_back(KvMove{l, {tables_.keep(l), counts, tables_.stride()}, true});

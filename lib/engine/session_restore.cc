@@ -177,14 +177,15 @@ class SessionRestorer : private BlobHead {
   Status replay_scores(BlobCursor* in, uint32_t l) {
     const uint32_t n_heads = spec_.layers[l].attention.n_kv_heads;
     if (n_replay_scores(l) == 0) return Status::ok();
-    uint64_t stride = 0;
-    float* scores = core_.tier_of(l).replay_scores(l, &stride);
+    constexpr uint32_t kMost = kBlobPiece / sizeof(float);
+    TierSession& tier = core_.tier_of(l);
     for (uint32_t h = 0; h < n_heads; ++h) {
-      uint64_t left = uint64_t{layers_[l].n_rows - lag(l, h)} * sizeof(float);
-      if (scores != nullptr) SHARPI_TRY(in->read(scores + h * stride, left));
-      for (uint64_t n = 0; scores == nullptr && left != 0; left -= n) {
-        n = std::min(left, kBlobPiece);
-        SHARPI_TRY(in->read(scratch_.piece(), n));
+      const uint32_t all = layers_[l].n_rows - lag(l, h);
+      for (uint32_t i = 0, n = 0; i < all; i += n) {
+        n = std::min(kMost, all - i);
+        SHARPI_TRY(in->read(scratch_.piece(), uint64_t{n} * sizeof(float)));
+        if (tier.has_replay_scores(l))
+          SHARPI_TRY(tier.write_replay_scores(l, h, i, n, scratch_.floats()));
       }
     }
     return Status::ok();

@@ -215,12 +215,16 @@ class SessionSaver {
   Status replay_scores(uint32_t l) {
     if ((h_.flags & kBlobReplay) == 0 || !core_.ledger().is_full_owner(l)) return Status::ok();
     const uint32_t waiting = core_.ledger().n_tokens() - h_.n_scored;
-    uint64_t stride = 0;
-    const float* scores = core_.tier_of(l).replay_scores(l, &stride);
-    if (sink_ != nullptr) std::memset(scratch_.piece(), 0, waiting * sizeof(float));
+    constexpr uint32_t kMost = kBlobPiece / sizeof(float);
     for (uint32_t h = 0; h < spec_.layers[l].attention.n_kv_heads; ++h) {
-      const uint64_t n = (core_.ledger().n_slots(l, h) - waiting) * sizeof(float);
-      SHARPI_TRY(put(scores + h * stride, n));
+      const uint32_t all = core_.ledger().n_slots(l, h), scored = all - waiting;
+      if (only_counts(uint64_t{all} * sizeof(float))) continue;
+      for (uint32_t i = 0, n = 0; i < scored; i += n) {
+        n = std::min(kMost, scored - i);
+        SHARPI_TRY(core_.tier_of(l).read_replay_scores(l, h, i, n, scratch_.floats()));
+        SHARPI_TRY(put_piece(uint64_t{n} * sizeof(float)));
+      }
+      std::memset(scratch_.piece(), 0, waiting * sizeof(float));
       SHARPI_TRY(put_piece(waiting * sizeof(float)));
     }
     return Status::ok();

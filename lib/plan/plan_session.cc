@@ -216,18 +216,6 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
 
 }  // namespace
 
-Status check_replay_placement(const ModelSpec& spec, const Placement& placement,
-                              const SessionShape& session) {
-  for (uint32_t l = 0; session.replay_every != 0 && l < spec.n_layers(); ++l) {
-    if (spec.layers[l].attends_to_all() == nullptr || is_host(placement.mixer[l])) continue;
-    return Status::error(Code::kUnsupported,
-                         "replay scores are captured on the CPU alone, but layer %u of full "
-                         "attention is on a device; set replay to 0, or n_gpu_layers",
-                         l);
-  }
-  return Status::ok();
-}
-
 Status check_archive(const ModelSpec& spec, const Placement& placement,
                      const SessionShape& session) {
   for (uint32_t l = 0; session.archive_rows != 0 && l < spec.n_layers(); ++l) {

@@ -42,10 +42,6 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
 /// no head has for itself. Pre: the codecs are resolved.
 Status check_archive(const ModelSpec& spec, const Placement& placement,
                      const SessionShape& session);
-/// kUnsupported where a session of this shape captures replay scores of a layer that is on a
-/// device.
-Status check_replay_placement(const ModelSpec& spec, const Placement& placement,
-                              const SessionShape& session);
 /// kInvalidArgument where sinks and recency, which are kept without a score, may be more rows than
 /// the budget that BUDGET_AUTO leads to.
 Status check_automatic_budget(const SessionShape& s);

@@ -65,6 +65,7 @@ Status TierModel::hold_terms(TierSession& session, const ScoreRequest& request,
                              CompactTables& tables) const {
   LayerScores s;
   SHARPI_TRY(score(session, request, scratch, &s));
+  tables.own_replay(request.layer) = {s.replay, s.replay_stride};
   for (uint32_t h = 0; h < s.n_kv_heads; ++h) {
     if (request.replay) add_replay(s, request, h, tables.replay());
     if (!policy_needs_queries(policy)) continue;

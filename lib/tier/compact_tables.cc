@@ -13,6 +13,7 @@ void CompactTables::reserve(const ModelSpec& spec, uint32_t capacity, uint32_t n
     t.n_heads_.push_back(kept ? l.attention.n_kv_heads : 0);
     lists += t.n_heads_.back();
   }
+  t.own_replay_.resize(spec.layers.size());
   t.keep_.resize(lists * capacity);
   t.counts_.resize(lists);
   t.terms_.resize(lists * capacity);

@@ -12,6 +12,12 @@
 
 namespace sharpi {
 
+/// The replay scores of one layer's rows, [n_heads][stride]; null where nobody asked for them.
+struct OwnReplay {
+  const float* scores = nullptr;
+  uint64_t stride = 0;
+};
+
 class CompactTables {
  public:
   /// For rows up to `capacity` in every full-attention layer that owns its KV, at positions below
@@ -33,6 +39,8 @@ class CompactTables {
   /// [n_ctx] each, by position. `replay`: with replay scores, otherwise empty.
   std::span<float> shared() { return shared_; }
   std::span<float> replay() { return replay_; }
+  /// Those of a layer whose terms are held in host memory.
+  OwnReplay& own_replay(uint32_t layer) { return own_replay_[layer]; }
   /// [capacity] each.
   float* row() { return rows_.data(); }
   float* scratch() { return rows_.data() + capacity_; }
@@ -42,6 +50,7 @@ class CompactTables {
   uint32_t capacity_ = 0;
   std::vector<uint64_t> first_;    // per layer
   std::vector<uint32_t> n_heads_;  // per layer
+  std::vector<OwnReplay> own_replay_;
   std::vector<uint32_t> keep_, order_, counts_;
   std::vector<float> terms_, replay_, rows_, shared_;
 };

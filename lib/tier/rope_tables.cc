@@ -69,4 +69,14 @@ std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
   return tables;
 }
 
+void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
+                 float* cos, float* sin) {
+  // In double: pos * freq in f32 has lost the low bits of the angle by 100k positions.
+  for (uint32_t j = 0; j < n_half; ++j) {
+    const double angle = static_cast<double>(position) * inv_freq[j];
+    cos[j] = static_cast<float>(std::cos(angle) * static_cast<double>(mscale));
+    sin[j] = static_cast<float>(std::sin(angle) * static_cast<double>(mscale));
+  }
+}
+
 }  // namespace sharpi

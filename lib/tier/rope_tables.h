@@ -24,5 +24,8 @@ bool same_rope(const RopeSpec& a, const RopeSpec& b);
 /// Distinct tables of a model and which one each layer uses (-1: no attention).
 std::vector<RopeTable> make_rope_tables(const ModelSpec& spec,
                                         std::vector<int32_t>* table_of_layer);
+/// cos/sin tables [n_rot/2] for one position; inv_freq[j] in double, mscale multiplies both.
+void rope_angles(const double* inv_freq, uint32_t n_half, uint64_t position, float mscale,
+                 float* cos, float* sin);
 
 }  // namespace sharpi

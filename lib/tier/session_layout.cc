@@ -63,6 +63,16 @@ QueryLayout make_query_layout(const ModelSpec& spec, const Placement& placement,
   return out;
 }
 
+Result<float*> ReplayLayout::part_of(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                     float* base) const {
+  const uint64_t at = head * capacity + first;
+  if (has(layer) && uint64_t{first} + n <= capacity &&
+      static_cast<uint64_t>(offset_of_layer[layer]) + at + n <= floats)
+    return base + offset_of_layer[layer] + at;
+  return Status::error(Code::kInternal, "layer %u has no replay scores of head %u, rows %u to %u",
+                       layer, head, first, first + n);
+}
+
 ReplayLayout make_replay_layout(const ModelSpec& spec, const Placement& placement,
                                 DeviceIndex device, const ModelShape& model,
                                 const SessionShape& session) {

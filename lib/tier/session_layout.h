@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/status.h"
 #include "kv/kv_store.h"
 #include "plan/block_placement.h"
 #include "plan/shapes.h"
@@ -76,6 +77,15 @@ struct ReplayLayout {
   std::vector<int64_t> offset_of_layer;  // in floats; -1 = none here
   uint64_t capacity = 0, floats = 0;
   uint64_t bytes() const { return floats * sizeof(float); }
+  bool has(uint32_t layer) const { return offset_of_layer[layer] >= 0; }
+  /// Of a layer among all of them, `base`; null where it has none.
+  float* scores_of(uint32_t layer, float* base, uint64_t* stride) const {
+    *stride = capacity;
+    return has(layer) ? base + offset_of_layer[layer] : nullptr;
+  }
+  /// Those of a head's slots [first, first + n). kInternal where there are none.
+  Result<float*> part_of(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                         float* base) const;
 };
 /// Empty for sessions that capture none.
 ReplayLayout make_replay_layout(const ModelSpec& spec, const Placement& placement,

@@ -28,9 +28,9 @@ class SharedChoice {
         most_(most),
         t_(tables) {}
 
-  void run(std::span<const uint32_t> layers, std::span<const OwnReplay> replay) {
+  void run(std::span<const uint32_t> layers) {
     uint64_t rows = 0, heads = 0;
-    each_head(layers, replay, [&](const HeadOf& h) {
+    each_head(layers, [&](const HeadOf& h) {
       score(h);
       settle_fixed(h);
       rows += std::min(h.n, most_);
@@ -39,24 +39,22 @@ class SharedChoice {
     const uint64_t take = std::min(rows, heads * policy_.budget);
     ScoreThreshold threshold(take);
     while (threshold.next_pass()) {
-      each_head(layers, replay, [&](const HeadOf& h) { threshold.count({h.scores, h.n}); });
+      each_head(layers, [&](const HeadOf& h) { threshold.count({h.scores, h.n}); });
     }
-    each_head(layers, replay, [&](const HeadOf& h) {
+    each_head(layers, [&](const HeadOf& h) {
       t_.counts(h.layer)[h.head] = threshold.take({h.scores, h.n}, h.keep);
     });
   }
 
  private:
   template <class Visit>
-  void each_head(std::span<const uint32_t> layers, std::span<const OwnReplay> replay,
-                 Visit&& visit) {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const uint32_t l = layers[i];
+  void each_head(std::span<const uint32_t> layers, Visit&& visit) {
+    for (const uint32_t l : layers) {
+      const OwnReplay own = t_.own_replay(l);
       for (uint32_t h = 0; h < t_.n_heads(l); ++h) {
-        const float* own = replay[i].scores;
         visit(HeadOf{l, h, ledger_.n_slots(l, h), t_.terms(l) + uint64_t{h} * ledger_.n_slots(l),
                      t_.keep(l) + uint64_t{h} * t_.stride(),
-                     own == nullptr ? nullptr : own + h * replay[i].stride});
+                     own.scores == nullptr ? nullptr : own.scores + h * own.stride});
       }
     }
   }
@@ -114,9 +112,8 @@ class SharedChoice {
 }  // namespace
 
 void choose_shared(const KvLedger& ledger, std::span<const uint32_t> layers,
-                   std::span<const OwnReplay> replay, const PolicyParams& policy, uint32_t most,
-                   CompactTables& tables) {
-  SharedChoice(ledger, policy, most, tables).run(layers, replay);
+                   const PolicyParams& policy, uint32_t most, CompactTables& tables) {
+  SharedChoice(ledger, policy, most, tables).run(layers);
 }
 
 }  // namespace sharpi

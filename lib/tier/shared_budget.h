@@ -16,16 +16,9 @@ namespace sharpi {
 /// Rows that every head keeps beside the first and the last ones, as far as the budget has them.
 inline constexpr uint32_t kFewestScored = 8;
 
-/// The replay scores of one layer's rows, [n_heads][stride]; null where the policy reads none.
-struct OwnReplay {
-  const float* scores = nullptr;
-  uint64_t stride = 0;
-};
-
 /// Fills the keep lists and counts in `tables` of `layers`, whose terms are held. `policy.budget`
-/// is the mean of a head; no head keeps more than `most`. `replay`: of each layer.
+/// is the mean of a head; no head keeps more than `most`.
 void choose_shared(const KvLedger& ledger, std::span<const uint32_t> layers,
-                   std::span<const OwnReplay> replay, const PolicyParams& policy, uint32_t most,
-                   CompactTables& tables);
+                   const PolicyParams& policy, uint32_t most, CompactTables& tables);
 
 }  // namespace sharpi

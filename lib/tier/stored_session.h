@@ -47,10 +47,10 @@ class StoredSession : public StoredRows<Range> {
   /// The queries of all layers; null if there are none.
   float* query_base(Capture which) const { return query_memory(which).template as<float>(); }
 
-  float* replay_scores(uint32_t layer, uint64_t* stride) const final {
-    const int64_t offset = replay_layout_.offset_of_layer[layer];
-    *stride = replay_layout_.capacity;
-    return offset < 0 ? nullptr : scores_.template as<float>() + offset;
+  bool has_replay_scores(uint32_t layer) const final { return replay_layout_.has(layer); }
+  /// [n_kv_heads][*stride] by slot, in the tier's memory; null where there are none.
+  float* replay_scores(uint32_t layer, uint64_t* stride) const {
+    return replay_layout_.scores_of(layer, scores_.template as<float>(), stride);
   }
 
   uint64_t state_bytes(uint32_t layer, StatePart part) const final {

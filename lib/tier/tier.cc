@@ -65,6 +65,15 @@ Status TierSession::write_queries(uint32_t layer, uint64_t, uint32_t, const floa
   return Status::error(Code::kInternal, "this tier captures no queries of layer %u", layer);
 }
 
+Status TierSession::read_replay_scores(uint32_t layer, uint32_t, uint32_t, uint32_t, float*) const {
+  return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u", layer);
+}
+
+Status TierSession::write_replay_scores(uint32_t layer, uint32_t, uint32_t, uint32_t,
+                                        const float*) {
+  return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u", layer);
+}
+
 Result<std::unique_ptr<TierModel>> Backend::load_beside(TierModel&,
                                                         std::shared_ptr<const Plan> plan) {
   return load(std::move(plan), nullptr);

@@ -117,9 +117,13 @@ class TierSession {
   /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions.
   virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
   virtual Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in);
-  /// Replay scores of a full-attention layer that owns rows, [n_kv_heads][*stride] by slot, in host
-  /// memory; null where this tier has none.
-  virtual float* replay_scores(uint32_t layer, uint64_t* stride) const = 0;
+  /// Whether this tier has replay scores of a layer: one of full attention that owns rows.
+  virtual bool has_replay_scores(uint32_t layer) const = 0;
+  /// Those of one KV head's slots [first, first + n), from or to host memory.
+  virtual Status read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                    float* out) const;
+  virtual Status write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
+                                     const float* in);
   /// Sessions of one submission must be of one format: that is what a tier's kernels can mix.
   virtual uint32_t format() const { return 0; }
   virtual KvStore& store() = 0;
@@ -177,7 +181,8 @@ class TierModel {
                          Workspace& workspace) const;
   /// Scores the live rows of a full-attention layer that owns its KV, with the queries of every
   /// layer that reads them. `out` points into scratch that lives until the next call with this
-  /// scratch.
+  /// scratch; its replay scores stay as long as the compaction that asks for them, if rows are kept
+  /// by head.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
   /// out[keys.n]: the largest term of a request's queries at each key, as in LayerScores::max; or,

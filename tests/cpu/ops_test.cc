@@ -15,6 +15,7 @@
 #include "isas.h"
 #include "kv/codec.h"
 #include "kv/rotation.h"
+#include "tier/rope_tables.h"
 
 namespace sharpi::cpu {
 namespace {

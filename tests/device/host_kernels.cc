@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/limits.h"
 #include "device/host_device.h"
 #include "device/host_matrix.h"
 #include "device/kernels.h"
@@ -61,6 +62,66 @@ Status score_rows_of(const ScoreParams& p) {
         }
       }
     }
+  }
+  return Status::ok();
+}
+
+/// One query head of row `row`: its weights of the rows it sees, by slot. `keys`: of its KV head.
+void ask_again(const ReplayParams& p, const std::vector<std::vector<float>>& keys, uint32_t row,
+               uint32_t head, uint32_t low, uint32_t end) {
+  const KvView& kv = p.kv;
+  const uint32_t dim = kv.head_dim, g = head / (p.n_heads / kv.n_heads);
+  const float* from = p.queries + (p.first_query + row) % p.query_rows * p.query_stride;
+  std::vector<float> q(from + uint64_t{head} * dim, from + uint64_t{head + 1} * dim);
+  if (p.rotated) kv_unrotate(q.data(), dim, kv_rotation(kv.k_dtype, dim));
+  std::vector<float> turned = q;
+  for (uint32_t j = 0; j < p.n_half; ++j) {
+    const uint32_t a = p.neighbours ? 2 * j : j, b = p.neighbours ? 2 * j + 1 : j + p.n_half;
+    turned[a] = q[a] * p.cos[j] - q[b] * p.sin[j];
+    turned[b] = q[a] * p.sin[j] + q[b] * p.cos[j];
+  }
+  std::vector<double> again(end, -INFINITY), once = again;
+  const uint32_t own = p.first_slot + row;
+  for (uint32_t t = 0; t < end; ++t) {
+    if (t >= kReplaySinks && t < low) continue;
+    const auto product = [&](const std::vector<float>& x) {
+      return std::inner_product(x.begin(), x.end(), keys[t].begin(), 0.0) *
+             static_cast<double>(p.scale);
+    };
+    again[t] = product(turned);
+    if (t >= low && t <= own) once[t] = product(q);
+  }
+  double most = -INFINITY, all = 0;
+  for (const auto* w : {&again, &once}) {
+    for (const double x : *w) most = std::max(most, x);
+  }
+  for (const auto* w : {&again, &once}) {
+    for (const double x : *w) all += std::exp(x - most);
+  }
+  for (uint32_t t = std::max(low, p.first_slot); t < end; ++t) {
+    float& score = p.scores[g * p.stride + t];
+    score = std::max(score, static_cast<float>(std::exp(again[t] - most) / all));
+  }
+}
+
+Status replay_scores_of(const ReplayParams& p) {
+  for (uint32_t g = 0; !p.add && g < p.kv.n_heads; ++g)
+    std::fill_n(p.scores + g * p.stride + p.first_slot, p.n_rows, 0.0f);
+  const KvView& kv = p.kv;
+  std::vector<std::vector<std::vector<float>>> keys(kv.n_heads);
+  for (uint32_t g = 0; g < kv.n_heads; ++g) {
+    for (uint32_t t = 0; t < p.first_slot + p.n_rows; ++t) {
+      keys[g].push_back(head_of(kv, false, t, g));
+      kv_unrotate(keys[g].back().data(), kv.head_dim, kv_rotation(kv.k_dtype, kv.head_dim));
+    }
+  }
+  for (uint32_t row = p.first_asked; row < p.n_rows; row += p.every) {
+    const int64_t first = int64_t{p.first_slot} + row - (p.first_place + row) % kReplayChunk;
+    const auto low = static_cast<uint32_t>(std::max<int64_t>(first, p.tail_slot));
+    const auto end = static_cast<uint32_t>(
+        std::min<int64_t>(first + kReplayChunk, int64_t{p.first_slot} + p.n_rows));
+    for (uint32_t h = 0; h < p.n_heads; ++h)
+      ask_again(p, keys[h / (p.n_heads / kv.n_heads)], row, h, low, end);
   }
   return Status::ok();
 }
@@ -261,6 +322,10 @@ class HostKernels final : public DeviceKernels {
   }
   Status score(const ScoreParams& p, const Queue& queue) const override {
     host_queue(queue).give([p] { return score_rows_of(p); });
+    return Status::ok();
+  }
+  Status replay_scores(const ReplayParams& p, const Queue& queue) const override {
+    host_queue(queue).give([p] { return replay_scores_of(p); });
     return Status::ok();
   }
   uint64_t norm_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }

@@ -101,8 +101,14 @@ class FaultySession final : public TierSession {
   Status write_queries(uint32_t l, uint64_t first, uint32_t n, const float* p) override {
     return in_->write_queries(l, first, n, p);
   }
-  float* replay_scores(uint32_t l, uint64_t* stride) const override {
-    return in_->replay_scores(l, stride);
+  bool has_replay_scores(uint32_t l) const override { return in_->has_replay_scores(l); }
+  Status read_replay_scores(uint32_t l, uint32_t head, uint32_t first, uint32_t n,
+                            float* out) const override {
+    return in_->read_replay_scores(l, head, first, n, out);
+  }
+  Status write_replay_scores(uint32_t l, uint32_t head, uint32_t first, uint32_t n,
+                             const float* p) override {
+    return in_->write_replay_scores(l, head, first, n, p);
   }
   KvStore& store() override { return store_; }
   Status read_logits(uint32_t row, float* out) const override {

@@ -29,7 +29,7 @@ class CudaBackend final : public DeviceBackend {
   }
 
   Status check_replay(const ModelSpec& spec, const Placement& placement) const override {
-    return cuda::check_replay(spec, placement);
+    return cuda::check_replay(device_->profile(), device_->name(), spec, placement);
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {

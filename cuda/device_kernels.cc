@@ -3,6 +3,7 @@
 
 #include "cuda/device.h"
 #include "cuda/kernels/kv/kv_move.h"
+#include "cuda/kernels/kv/kv_replay.h"
 #include "cuda/kernels/kv/kv_score.h"
 #include "cuda/kernels/kv/kv_select.h"
 #include "cuda/kernels/moe/gather_experts.h"
@@ -96,6 +97,9 @@ class CudaKernels final : public device::DeviceKernels {
     v.workspace = p.workspace;
     v.workspace_bytes = p.workspace_bytes;
     return device_.settle(launch_value_norms(device_.profile(), v, stream_of(queue)));
+  }
+  Status replay_scores(const device::ReplayParams& p, const Queue& queue) const override {
+    return device_.settle(launch_replay_scores(device_.profile(), p, stream_of(queue)));
   }
   Status join_terms(const JoinParams& p, const Queue& queue) const override {
     return device_.settle(launch_join_terms(p, stream_of(queue)));

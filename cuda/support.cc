@@ -7,6 +7,7 @@
 #include "cuda/kernels/attention/attention_f32_plan.h"
 #include "cuda/kernels/attention/attention_ring_plan.h"
 #include "cuda/kernels/attention/qkv_plan.h"
+#include "cuda/kernels/kv/kv_replay_plan.h"
 #include "cuda/kernels/kv/kv_score_plan.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/gemm_plan.h"
@@ -174,10 +175,18 @@ Status check_widths(const ModelSpec& spec, const Placement& placement) {
 
 }  // namespace
 
-Status check_replay(const ModelSpec& spec, const Placement& placement) {
+Status check_replay(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
+                    const Placement& placement) {
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     if (spec.layers[l].attends_to_all() == nullptr || placement.mixer[l] != DeviceIndex::kHere)
       continue;
+    const uint32_t dim = spec.layers[l].attention.head_dim;
+    if (replay_columns(device, dim, true) == 0) {
+      return no_room(
+          name, device,
+          "layer " + std::to_string(l) + ": replay scores with heads of " + std::to_string(dim),
+          replay_bytes(dim, true, 16));
+    }
     return Status::error(Code::kUnsupported,
                          "layer %u of full attention is on a CUDA device, whose kernel for replay "
                          "scores has not run yet; set replay to 0, or n_gpu_layers",

@@ -17,6 +17,7 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
                      const Placement& placement);
 
 /// The same of replay scores: kUnsupported naming the first layer that would have some.
-Status check_replay(const ModelSpec& spec, const Placement& placement);
+Status check_replay(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
+                    const Placement& placement);
 
 }  // namespace sharpi::cuda

@@ -103,7 +103,8 @@ struct ReplayParams {
   bool neighbours = false;                     // RopePairs
   float* scores = nullptr;                     // [kv heads][stride] by slot: those of the rows
   uint64_t stride = 0;
-  bool add = false;  // scores are raised; otherwise they start from 0
+  bool add = false;    // scores are raised; otherwise they start from 0
+  bool exact = false;  // ModelShape::exact; otherwise products may be of 16 bits
 };
 
 /// Positions of a layer's rows: slots below n_compacted in lists, later ones follow on.

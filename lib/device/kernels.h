@@ -79,7 +79,8 @@ class DeviceKernels {
   virtual uint64_t score_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim) const = 0;
   virtual Status score(const ScoreParams& p, const Queue& queue) const = 0;
-  virtual Status replay_scores(const ReplayParams& p, const Queue& queue) const = 0;
+  /// Where the tier's sizer refuses replay scores nobody asks.
+  virtual Status replay_scores(const ReplayParams& p, const Queue& queue) const;
   virtual uint64_t norm_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const = 0;
   virtual Status value_norms(const NormParams& p, const Queue& queue) const = 0;
   virtual Status join_terms(const JoinParams& p, const Queue& queue) const = 0;

@@ -26,6 +26,7 @@ ReplayParams Replay::params(uint32_t reader, uint32_t source, const Rows& rows) 
   t.n_heads = a.n_heads;
   t.scale = a.scale;
   t.add = reader != source;
+  t.exact = m_.plan->model.exact;
   const int32_t table = m_.rope_of_layer[reader];
   if (table < 0 || a.rope.n_rot == 0) return t;
   t.n_half = a.rope.n_rot / 2;
@@ -80,6 +81,8 @@ Status Replay::of_pass(const Pass& p, uint32_t layer) const {
     t.kv.head_dim = stored.head_dim;
     t.kv.block_stride = stored.block_stride;
     t.kv.k_row_bytes = stored.k_row_bytes;
+    t.scores = p.ws.get(Buf::kQuery);  // some addresses, which nobody uses
+    t.kv.k = p.ws.get<std::byte>(Buf::kQuery);
     return m_.device->kernels().replay_scores(t, p.ws.queue());
   }
   for (const SequenceRows& q : p.rows->sequences) {

@@ -15,6 +15,7 @@ Edit replaying(uint32_t window, uint32_t every = 1, sharpi_kv_dtype kv = SHARPI_
   return [=](sharpi_plan_params* p, sharpi_session_params* s) {
     p->n_chunk = 512;
     p->deterministic = 1;
+    if (on_gpu()) p->arithmetic = SHARPI_ARITHMETIC_EXACT;  // scores are held to 2 in 1000
     s->n_ctx = kCtx;
     s->k_dtype = s->v_dtype = kv;
     s->capture_window = window;

@@ -181,11 +181,11 @@ Status check_replay(const DeviceProfile& device, const std::string& name, const 
     if (spec.layers[l].attends_to_all() == nullptr || placement.mixer[l] != DeviceIndex::kHere)
       continue;
     const uint32_t dim = spec.layers[l].attention.head_dim;
-    if (replay_columns(device, dim, true) == 0) {
+    if (choose_replay(device, dim, true).groups == 0) {
       return no_room(
           name, device,
           "layer " + std::to_string(l) + ": replay scores with heads of " + std::to_string(dim),
-          replay_bytes(dim, true, 16));
+          least_replay_bytes(dim));
     }
     return Status::error(Code::kUnsupported,
                          "layer %u of full attention is on a CUDA device, whose kernel for replay "

@@ -347,7 +347,8 @@ __global__ void __launch_bounds__(kThreads) replay_clear_kernel(const ReplayPara
 }
 
 template <int kGroups, bool kExact>
-Status launch_blocks(const DeviceProfile& device, const ReplayArgs& a, cudaStream_t stream) {
+Status launch_blocks(const DeviceProfile& device, const ReplayArgs& a, uint32_t bytes,
+                     cudaStream_t stream) {
   constexpr auto kKernel = replay_kernel<kGroups, kExact>;
   // The same for all layers: another thread may launch this kernel for other heads.
   SHARPI_TRY(
@@ -361,20 +362,20 @@ Status launch_blocks(const DeviceProfile& device, const ReplayArgs& a, cudaStrea
   // Each block decodes the keys, and a processor has one at a time: as many as there are.
   const uint32_t each = static_cast<uint32_t>(device.n_sm) / (n_chunks * p.kv.n_heads);
   const LaunchShape shape = {dim3(std::clamp(each, 1u, n_tiles), n_chunks, p.kv.n_heads),
-                             dim3(kThreads), replay_bytes(p.kv.head_dim, kExact, a.columns), stream,
-                             false};
+                             dim3(kThreads), bytes, stream, false};
   return launch_kernel("replay_scores", shape, kKernel, a);
 }
 
 template <bool kExact>
-Status launch_by_dim(const DeviceProfile& device, const ReplayArgs& a, cudaStream_t stream) {
-  switch (replay_groups(a.p.kv.head_dim)) {
+Status launch_chosen(const DeviceProfile& device, const ReplayArgs& a, const ReplayChoice& choice,
+                     cudaStream_t stream) {
+  switch (choice.groups) {
     case 4:
-      return launch_blocks<4, kExact>(device, a, stream);
+      return launch_blocks<4, kExact>(device, a, choice.bytes, stream);
     case 2:
-      return launch_blocks<2, kExact>(device, a, stream);
+      return launch_blocks<2, kExact>(device, a, choice.bytes, stream);
     default:
-      return launch_blocks<1, kExact>(device, a, stream);
+      return launch_blocks<1, kExact>(device, a, choice.bytes, stream);
   }
 }
 
@@ -394,11 +395,12 @@ Status launch_replay_scores(const DeviceProfile& device, const ReplayParams& p,
   ReplayArgs a = {};
   a.p = p;
   a.group = p.n_heads / n_kv;
-  a.columns = replay_columns(device, dim, p.exact);
+  const ReplayChoice choice = choose_replay(device, dim, p.exact);
+  a.columns = choice.columns;
   a.rotation = is_rotated(p.kv.k_dtype) ? device_rotation(dim) : 0;
   a.two_numbers = !uses_bf16(p.kv.k_dtype);
   a.scale = p.scale * kLog2E;
-  if (a.columns == 0) {
+  if (choice.groups == 0) {
     return Status::error(Code::kUnsupported,
                          "kernel replay_scores cannot take heads of %u elements: they do not fit "
                          "%d bytes of shared memory",
@@ -409,7 +411,8 @@ Status launch_replay_scores(const DeviceProfile& device, const ReplayParams& p,
     const LaunchShape shape = {dim3(n), dim3(kThreads), 0, stream, false};
     SHARPI_TRY(launch_kernel("replay_clear", shape, replay_clear_kernel, p));
   }
-  return p.exact ? launch_by_dim<true>(device, a, stream) : launch_by_dim<false>(device, a, stream);
+  return p.exact ? launch_chosen<true>(device, a, choice, stream)
+                 : launch_chosen<false>(device, a, choice, stream);
 }
 
 }  // namespace sharpi::cuda

@@ -13,11 +13,6 @@ namespace sharpi::cuda {
 
 constexpr uint32_t kReplayWarps = 8;
 
-/// A block's shape by the width of heads: groups of sixteen terms, each with as many warps as the
-/// others, which share out the keys.
-constexpr uint32_t replay_groups(uint32_t dim) {
-  return dim <= 128 ? 4 : dim <= 256 ? 2 : 1;
-}
 /// Pairs of eight keys of a warp: together all that a chunk's queries see.
 constexpr uint32_t replay_pairs(uint32_t groups) {
   const uint32_t keys = 16 * (kReplayWarps / groups);
@@ -27,21 +22,33 @@ constexpr uint32_t replay_keys(uint32_t groups) {
   return replay_pairs(groups) * 16 * (kReplayWarps / groups);
 }
 
-/// Bytes of a block: terms as they are and turned, in one number or two (`exact`), `columns` dims
-/// of the keys, a head for each warp, and what warps tell each other.
-constexpr uint32_t replay_bytes(uint32_t dim, bool exact, uint32_t columns) {
-  const uint32_t groups = replay_groups(dim), numbers = exact ? 2 : 1;
+/// Bytes of a block of so many groups of sixteen terms: these as they are and turned, in one number
+/// or two (`exact`), `columns` dims of the keys, a head for each warp, and what warps tell each
+/// other.
+constexpr uint32_t replay_bytes(uint32_t dim, uint32_t groups, bool exact, uint32_t columns) {
+  const uint32_t numbers = exact ? 2 : 1;
   return 2 * numbers * 16 * groups * score_pitch(dim) +
          numbers * replay_keys(groups) * score_pitch(columns) + kReplayWarps * dim * 4 +
          kReplayWarps * 16 * 2 * 4;
 }
 
-/// Dims of the keys that are there at a time: all, or what fits; 0: none do.
-constexpr uint32_t replay_columns(const DeviceProfile& device, uint32_t dim, bool exact) {
-  for (const uint32_t columns : {dim, 64u, 32u, 16u}) {
-    if (columns <= dim && replay_bytes(dim, exact, columns) <= score_room(device)) return columns;
+/// Groups of terms, whose warps share out the keys, and dims of the keys that are there at a time:
+/// all, or what fits. No groups: nothing does.
+struct ReplayChoice {
+  uint32_t groups = 0, columns = 0, bytes = 0;
+};
+constexpr ReplayChoice choose_replay(const DeviceProfile& device, uint32_t dim, bool exact) {
+  for (uint32_t groups = dim <= 128 ? 4 : dim <= 256 ? 2 : 1; groups != 0; groups /= 2) {
+    for (const uint32_t columns : {dim, 64u, 32u, 16u}) {
+      const uint32_t bytes = replay_bytes(dim, groups, exact, columns);
+      if (columns <= dim && bytes <= score_room(device)) return {groups, columns, bytes};
+    }
   }
-  return 0;
+  return {};
+}
+/// The least that any rows of such heads take of a block.
+constexpr uint32_t least_replay_bytes(uint32_t dim) {
+  return replay_bytes(dim, 1, true, 16) + kScoreReserve;
 }
 
 }  // namespace sharpi::cuda

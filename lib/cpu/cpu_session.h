@@ -44,6 +44,9 @@ class CpuSession final : public StoredSession<HostBuffer, HostBuffer, Reservatio
   Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const override;
   Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in) override;
 
+  float* host_replay_scores(uint32_t layer, uint64_t* stride) const override {
+    return replay_scores(layer, stride);
+  }
   Status read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
                             float* out) const override;
   Status write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,

@@ -15,7 +15,7 @@ HeadRows::HeadRows(const SessionCore& core, uint32_t layer, uint32_t head)
       n_rows_(core.ledger().n_slots(layer, head)),
       by_head_(core.ledger().is_by_head()) {
   uint64_t stride = 0;
-  float* all = core.tier_of(layer).replay_scores(layer, &stride);
+  float* all = core.tier_of(layer).host_replay_scores(layer, &stride);
   if (all != nullptr) scores_ = all + head * stride;
 }
 

@@ -31,9 +31,8 @@
 
 namespace sharpi {
 
-class HostWeights;
-
 class CompactTables;
+class HostWeights;
 class PipelineStage;
 class TierSession;
 class Workspace;
@@ -58,8 +57,7 @@ struct SequenceRows {
   /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
   /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
   bool drafted = false;
-  /// The pass gives its rows their replay scores.
-  bool replay = false;
+  bool replay = false;  // the pass gives its rows their replay scores
   /// What is added to products of these rows. Plans with a device but the host have none.
   std::span<const AdapterUse> adapters;
   /// Where the hidden rows of this share go, as the head's norm leaves them, from row
@@ -117,13 +115,15 @@ class TierSession {
   /// n_heads * head_dim each. Pre: n <= query_rows(kRing). For saved sessions.
   virtual Status read_queries(uint32_t layer, uint64_t first, uint32_t n, float* out) const;
   virtual Status write_queries(uint32_t layer, uint64_t first, uint32_t n, const float* in);
-  /// Whether this tier has replay scores of a layer: one of full attention that owns rows.
+  /// Replay scores, by slot, of layers of full attention that own rows, where this tier has them:
+  /// of a head's slots [first, first + n); and all of a layer, [n_kv_heads][*stride], in host
+  /// memory, null if they are elsewhere.
   virtual bool has_replay_scores(uint32_t layer) const = 0;
-  /// Those of one KV head's slots [first, first + n), from or to host memory.
   virtual Status read_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
                                     float* out) const;
   virtual Status write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
                                      const float* in);
+  virtual float* host_replay_scores(uint32_t, uint64_t*) const { return nullptr; }
   /// Sessions of one submission must be of one format: that is what a tier's kernels can mix.
   virtual uint32_t format() const { return 0; }
   virtual KvStore& store() = 0;
@@ -180,9 +180,8 @@ class TierModel {
   virtual Status product(const TensorRef& w, const float* x, uint32_t n_rows, float* y,
                          Workspace& workspace) const;
   /// Scores the live rows of a full-attention layer that owns its KV, with the queries of every
-  /// layer that reads them. `out` points into scratch that lives until the next call with this
-  /// scratch; its replay scores stay as long as the compaction that asks for them, if rows are kept
-  /// by head.
+  /// layer that reads them. `out` points into scratch that lives until the next call with it;
+  /// replay scores stay for the compaction where rows can be kept by head.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
   /// out[keys.n]: the largest term of a request's queries at each key, as in LayerScores::max; or,

@@ -102,6 +102,9 @@ class FaultySession final : public TierSession {
     return in_->write_queries(l, first, n, p);
   }
   bool has_replay_scores(uint32_t l) const override { return in_->has_replay_scores(l); }
+  float* host_replay_scores(uint32_t l, uint64_t* stride) const override {
+    return in_->host_replay_scores(l, stride);
+  }
   Status read_replay_scores(uint32_t l, uint32_t head, uint32_t first, uint32_t n,
                             float* out) const override {
     return in_->read_replay_scores(l, head, first, n, out);

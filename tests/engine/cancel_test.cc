@@ -450,7 +450,7 @@ std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info)
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, Cancel,
-                         ::testing::ValuesIn(test::with_cpu_only(
+                         ::testing::ValuesIn(test::with_newer_kinds(
                              {test::tiny_qwen3(), test::tiny_gemma4kv(), test::tiny_qwen35(),
                               test::tiny_llama(), test::tiny_gemma3()})),
                          recipe_name);

@@ -99,7 +99,7 @@ TEST(CompactMemory, WhatIsInUseShrinksByWhatTheReportSays) {
 
 TEST(CompactMemory, AProbeNeedsNoPlannedWindowAndThePlanSaysWhatOneWouldTake) {
   for (const test::ModelRecipe& recipe :
-       test::with_cpu_only({test::tiny_qwen3(), test::tiny_gemma4kv(), test::tiny_qwen35()})) {
+       test::with_newer_kinds({test::tiny_qwen3(), test::tiny_gemma4kv(), test::tiny_qwen35()})) {
     SCOPED_TRACE(recipe.arch);
     const MadeModel file(recipe);
     const Loaded bare = load(file.path(), setup_with(captured(512, SHARPI_KV_F32, 0))),

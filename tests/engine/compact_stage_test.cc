@@ -139,9 +139,9 @@ TEST_P(CompactStage, AFailedReserveChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(
     Engine, CompactStage,
-    ::testing::ValuesIn(test::with_cpu_only({test::tiny_qwen3(), test::tiny_gemma4(),
-                                             test::tiny_qwen35(), test::tiny_llama(),
-                                             test::tiny_gemma3()})),
+    ::testing::ValuesIn(test::with_newer_kinds({test::tiny_qwen3(), test::tiny_gemma4(),
+                                                test::tiny_qwen35(), test::tiny_llama(),
+                                                test::tiny_gemma3()})),
     [](const ::testing::TestParamInfo<test::ModelRecipe>& info) { return info.param.arch; });
 
 }  // namespace

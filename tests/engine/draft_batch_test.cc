@@ -70,7 +70,7 @@ std::vector<Pair> make_pairs(const Loaded& l, const MadeModel& file) {
 
 TEST(DraftBatches, LeaveEverySessionWhereDecodingAloneLeavesIt) {
   for (const auto& recipe :
-       test::with_cpu_only({test::tiny_qwen3(), test::tiny_qwen35(), test::tiny_gemma3()})) {
+       test::with_newer_kinds({test::tiny_qwen3(), test::tiny_qwen35(), test::tiny_gemma3()})) {
     for (const uint32_t logit_rows : {7u, 32u}) {  // with 7, drafts are left out
       const MadeModel file(recipe);
       Loaded l;

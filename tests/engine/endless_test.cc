@@ -31,7 +31,7 @@ Edit bounded(uint32_t n_ctx, uint32_t recency, sharpi_kv_dtype kv = SHARPI_KV_F3
 }
 
 std::vector<test::ModelRecipe> recipes() {
-  return test::with_cpu_only({test::tiny_qwen3(), test::tiny_gemma4kv(), test::tiny_qwen35()});
+  return test::with_newer_kinds({test::tiny_qwen3(), test::tiny_gemma4kv(), test::tiny_qwen35()});
 }
 
 /// Where only the last rows stay, no row moves against the others.

@@ -168,7 +168,7 @@ TEST_F(Fork, AppendingTakesNothing) {
 }
 
 TEST_F(Fork, WhatOneDoesNoOtherSees) {
-  for (const test::ModelRecipe& recipe : test::with_cpu_only(
+  for (const test::ModelRecipe& recipe : test::with_newer_kinds(
            {wide_rows(), test::tiny_gemma4kv(), test::tiny_qwen35(), test::tiny_qwen3()})) {
     SCOPED_TRACE(recipe.arch);
     use(recipe, [](sharpi_plan_params* p, sharpi_session_params* s) {

@@ -108,7 +108,8 @@ std::string numbered(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, LongProbes,
-                         ::testing::ValuesIn(test::with_cpu_only(test::tiny_recipes())), numbered);
+                         ::testing::ValuesIn(test::with_newer_kinds(test::tiny_recipes())),
+                         numbered);
 
 }  // namespace
 }  // namespace sharpi::testing

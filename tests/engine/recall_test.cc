@@ -144,8 +144,8 @@ TEST_P(Recall, ForksRecallAlike) {
 
 INSTANTIATE_TEST_SUITE_P(
     Engine, Recall,
-    ::testing::ValuesIn(test::with_cpu_only({test::tiny_qwen3(), test::tiny_gemma4kv(),
-                                             test::tiny_qwen35(), test::tiny_llama()})),
+    ::testing::ValuesIn(test::with_newer_kinds({test::tiny_qwen3(), test::tiny_gemma4kv(),
+                                                test::tiny_qwen35(), test::tiny_llama()})),
     [](const ::testing::TestParamInfo<test::ModelRecipe>& info) {
       return "m" + std::to_string(info.index);
     });

@@ -179,7 +179,7 @@ TEST_F(Truncate, ZeroIsAlwaysReachable) {
 
 TEST_F(Truncate, HybridsGoBackToCheckpointsOnly) {
   for (const ModelRecipe& recipe :
-       test::with_cpu_only({test::tiny_qwen35(), test::tiny_qwen35moe()})) {
+       test::with_newer_kinds({test::tiny_qwen35(), test::tiny_qwen35moe()})) {
     if (!recipe.is_hybrid()) continue;
     use(recipe, deterministic(3));
     Chat chat(loaded_.model.get());

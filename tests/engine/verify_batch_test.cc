@@ -108,7 +108,7 @@ void read_to_the_end(std::vector<Pair>* pairs, uint32_t n_vocab) {
 
 TEST(VerifyBatch, LeavesEverySessionWhereDecodingAloneLeavesIt) {
   for (const auto& recipe :
-       test::with_cpu_only({test::tiny_qwen3(), test::tiny_qwen35(), test::tiny_gemma3()})) {
+       test::with_newer_kinds({test::tiny_qwen3(), test::tiny_qwen35(), test::tiny_gemma3()})) {
     const MadeModel file(recipe);
     const Loaded loaded = load(file.path(), setup_with(setting()));
     ASSERT_TRUE(loaded.model);

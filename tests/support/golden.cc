@@ -174,7 +174,8 @@ const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
-    if (test::suites_on_gpu()) std::erase_if(all, not_on_cuda);
+    if (test::suites_tier() == "cuda") std::erase_if(all, not_on_cuda);
+    if (test::suites_tier() == "vulkan") std::erase_if(all, only_on_the_cpu);
     return all;
   }();
   return names;

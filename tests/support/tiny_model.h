@@ -98,8 +98,8 @@ ModelRecipe tiny_nemotron();   // layers of one thing only
 ModelRecipe tiny_nemotron_dense();
 ModelRecipe tiny_deepseek2();  // latent attention, a dense layer and then experts
 std::vector<ModelRecipe> tiny_recipes();
-/// These and the three above, which only the CPU computes: where suites run on a GPU, these.
-std::vector<ModelRecipe> with_cpu_only(std::vector<ModelRecipe> recipes);
+/// These, and of the three above those that the tier of these suites computes.
+std::vector<ModelRecipe> with_newer_kinds(std::vector<ModelRecipe> recipes);
 
 struct ModelTensor {
   std::string name;

@@ -478,19 +478,19 @@ ModelRecipe tiny_deepseek2() {
   return r;
 }
 
-std::vector<ModelRecipe> with_cpu_only(std::vector<ModelRecipe> recipes) {
-  if (suites_on_gpu()) return recipes;
+std::vector<ModelRecipe> with_newer_kinds(std::vector<ModelRecipe> recipes) {
+  if (suites_tier() == "cuda") return recipes;
   recipes.push_back(tiny_granite());
   recipes.push_back(tiny_nemotron());
-  recipes.push_back(tiny_deepseek2());
+  if (!suites_on_gpu()) recipes.push_back(tiny_deepseek2());
   return recipes;
 }
 
 std::vector<ModelRecipe> tiny_recipes() {
-  return with_cpu_only({tiny_qwen3(), tiny_qwen3moe(), tiny_olmoe(), tiny_gemma4(), tiny_gemma4kv(),
-                        tiny_qwen35(), tiny_qwen35moe(), tiny_llama(), tiny_qwen2(), tiny_gemma3(),
-                        tiny_smollm3(), tiny_gemma4moe(), tiny_gpt_oss(), tiny_phi3(),
-                        tiny_qwen3next()});
+  return with_newer_kinds({tiny_qwen3(), tiny_qwen3moe(), tiny_olmoe(), tiny_gemma4(),
+                           tiny_gemma4kv(), tiny_qwen35(), tiny_qwen35moe(), tiny_llama(),
+                           tiny_qwen2(), tiny_gemma3(), tiny_smollm3(), tiny_gemma4moe(),
+                           tiny_gpt_oss(), tiny_phi3(), tiny_qwen3next()});
 }
 
 }  // namespace sharpi::test

@@ -3,7 +3,7 @@
 // stands here once. Thread rule: pure function.
 #pragma once
 
-#include "cuda/kernels/mamba/mamba2.h"
+#include "cuda/kernels/mamba/mamba2_plan.h"
 #include "model/model_spec.h"
 
 namespace sharpi::cuda {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <algorithm>
 
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/mamba/mamba2.h"
@@ -286,14 +285,6 @@ Status check(const Mamba2Params& p) {
 }
 
 }  // namespace
-
-bool takes_mamba2(const Mamba2Shape& s) {
-  constexpr uint32_t kStates[] = {16, 32, 64, 128, 256};
-  const bool heads = s.n_groups != 0 && s.n_heads != 0 && s.n_heads % s.n_groups == 0;
-  const bool state =
-      std::find(std::begin(kStates), std::end(kStates), s.state_dim) != std::end(kStates);
-  return heads && state && s.head_dim != 0 && s.conv_kernel >= 2 && s.conv_kernel <= 4;
-}
 
 Status launch_mamba2(const KernelConfig& config, const Mamba2Params& p, cudaStream_t stream) {
   SHARPI_TRY(check(p));

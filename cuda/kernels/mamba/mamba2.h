@@ -22,19 +22,9 @@
 #include "base/status.h"
 #include "cuda/kernels/batch.h"
 #include "cuda/kernels/kernel_config.h"
+#include "cuda/kernels/mamba/mamba2_plan.h"
 
 namespace sharpi::cuda {
-
-struct Mamba2Shape {
-  uint32_t n_heads = 0, n_groups = 0;
-  uint32_t head_dim = 0;     // a multiple of 4
-  uint32_t state_dim = 0;    // 16, 32, 64, 128 or 256
-  uint32_t conv_kernel = 0;  // 2 to 4
-  __host__ __device__ uint32_t inner() const { return n_heads * head_dim; }
-  __host__ __device__ uint32_t group_dim() const { return n_groups * state_dim; }
-  __host__ __device__ uint32_t conv_dim() const { return inner() + 2 * group_dim(); }
-  __host__ __device__ uint32_t heads_of_group() const { return n_heads / n_groups; }
-};
 
 struct Mamba2Params {
   Batch batch;
@@ -60,8 +50,6 @@ struct Mamba2Params {
   float* out = nullptr;  // [n_rows][inner]
 };
 
-/// Whether the kernels take heads, states and convolutions of these sizes.
-bool takes_mamba2(const Mamba2Shape& shape);
 /// Two launches. Of config pdl is read.
 Status launch_mamba2(const KernelConfig& config, const Mamba2Params& p, cudaStream_t stream);
 /// The pending rows of p.sequence alone: writes state and conv tail after them to the working copy.

@@ -221,7 +221,6 @@ TEST_P(Ways, ArchivesAreTheHostsAlone) {
       << refused.status().text();
 }
 
-/// Queues that do not wait for each other read weights that are not there.
 /// No launch adds what adapters give, so a plan with adapters leaves the device out by name, or is
 /// refused where the device is meant.
 TEST_P(Ways, AdaptersAreTheHostsAlone) {

@@ -14,6 +14,7 @@
 #include "cuda/kernels/attention/qkv_plan.h"
 #include "cuda/kernels/delta/delta_plan.h"
 #include "cuda/kernels/kernel_limits.h"
+#include "cuda/kernels/kv/kv_replay_plan.h"
 #include "cuda/kernels/kv/kv_score_plan.h"
 #include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/products/chain_launch.h"
@@ -215,6 +216,14 @@ TEST(Families, ScoresFitEveryDevice) {
         EXPECT_LE(c.bytes, cuda::score_room(p));
         EXPECT_LE(c.tile.slots, cuda::kScoreThreads);
         EXPECT_GE(16 * c.tile.row_tiles, cuda::score_part_slots(dim));
+        const cuda::ReplayChoice replay = cuda::choose_replay(p, dim, exact);
+        // What does not fit, `exact` scores of the widest heads on small cards, a plan refuses.
+        const bool room =
+            cuda::least_replay_bytes(dim) <= static_cast<uint32_t>(p.shared_per_block);
+        EXPECT_EQ(replay.groups != 0, room || !exact);
+        EXPECT_TRUE(room || dim == 512);
+        if (replay.groups == 0) continue;
+        expect_fits(p, "replay_kernel", 32 * cuda::kReplayWarps, replay.bytes);
         if (!cuda::score_warpgroups_fit(p, dim)) continue;
         EXPECT_STREQ(card.name, "9.0");
         expect_fits(p, "score_warpgroup_kernel", cuda::score_warpgroup_threads(exact),

@@ -68,13 +68,9 @@ Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, B
   return fill_layers(q, t.groups + uint64_t{s} * t.n_groups);
 }
 
-bool has_head(const Segment& segment) {
-  return segment.blocks.back().kind == BlockKind::kHead;
-}
-
 /// The head's rows of logits are about to change, or have changed.
 bool changes_logits(const Segment& segment, const Submission& rows) {
-  return has_head(segment) && !rows.transient;
+  return segment.has_head() && !rows.transient;
 }
 
 bool has_rows_by_head(const Submission& rows) {
@@ -243,7 +239,7 @@ Status Calls::compute(const Segment& segment, const Submission& rows, DeviceWork
   const Rows r = rows_of(segment, rows, ws);
   if (ws.is_relayed(rows.hidden_in))
     std::copy_n(rows.hidden_in, uint64_t{rows.n_rows} * m_.spec().n_embd, ws.handover());
-  const bool keeps = has_head(segment) && wants_hidden(rows);
+  const bool keeps = segment.has_head() && wants_hidden(rows);
   if (keeps && !m_.leaves_hidden) {
     return Status::error(Code::kInternal, "hidden rows of a model without an MTP block");
   }
@@ -288,9 +284,9 @@ bool Calls::is_step(const Segment& segment, const Submission& rows, const Rows& 
   if (rows.capture != Capture::kRing) return false;
   const bool own_rows =
       (r.in == nullptr || r.in == ws.handover()) && (r.out == nullptr || r.out == ws.handover());
-  const bool all_logits = !has_head(segment) || r.n_head == r.n;
+  const bool all_logits = !segment.has_head() || r.n_head == r.n;
   if (!own_rows || !all_logits) return false;
-  if (r.one_each()) return !has_head(segment) || r.in_order;
+  if (r.one_each()) return !segment.has_head() || r.in_order;
   return r.drafted && r.n_sequences == 1 && records_drafts(segment);
 }
 
@@ -315,7 +311,7 @@ Pass Calls::make_pass(const Segment& segment, DeviceWorkspace& ws, uint32_t form
   p.single_rows = r.one_each();
   p.drafted = r.drafted;
   p.fuses = r.step && m_.fuses(r.n);
-  p.keeps_hidden = has_head(segment) && m_.leaves_hidden;
+  p.keeps_hidden = segment.has_head() && m_.leaves_hidden;
   p.brings_table = segment.first_here;
   p.streamed = segment.streamed;
   p.per_layer = m_.spec().d_ple != 0 && (first.kind == BlockKind::kEmbedding ||

@@ -59,7 +59,7 @@ Status Calls::record_chunk(DeviceWorkspace& ws) const {
   for (const Segment& segment : m_.segments) {
     if (segment.device != DeviceIndex::kHere || segment.streamed) continue;
     Rows r = rows_of_nobody(segment, ws, ws.layout().max_rows);
-    r.n_head = has_head(segment) ? 1 : 0;
+    r.n_head = segment.has_head() ? 1 : 0;
     r.n_sequences = 1;
     r.step = false;
     Pass p = make_pass(segment, ws, 0, r);

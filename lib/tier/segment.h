@@ -27,6 +27,7 @@ struct Segment {
   uint32_t index = 0;       // in its list
   bool first_here = false;  // the first of its device: brings the call's tables along
   bool streamed = false;    // has such a block; a list with one is not the placement's own
+  bool has_head() const { return blocks.back().kind == BlockKind::kHead; }
 };
 
 /// The segments of a call whose blocks run where `placement` says. A layer's routed experts are

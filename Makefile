@@ -94,7 +94,7 @@ test:
 	$(configure)
 	$(build)
 	@rm -rf "$(BUILD)/tests/results"
-	@$(turn) $(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -LE apart; status=$$?; \
+	@$(turn) $(CTEST) --test-dir "$(BUILD)" --output-on-failure -j $(JOBS) -LE 'apart|vulkan'; status=$$?; \
 	  tools/ci/cases.sh "$(BUILD)" || status=1; "$(BUILD)/tests/list_fixtures"; exit $$status
 
 test-apart:

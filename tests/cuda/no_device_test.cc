@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A machine without a CUDA driver or device: the library loads, the host computes, and a GPU is
+// A machine without a driver or device of a GPU: the library loads, the host computes, and a GPU is
 // refused by name. Devices are hidden from this program, so it says the same on every machine.
 #include <cstdlib>
 
@@ -10,7 +10,10 @@ namespace {
 
 class NoDevice : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+  static void SetUpTestSuite() {
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    for (const char* name : {"VK_DRIVER_FILES", "VK_ICD_FILENAMES"}) setenv(name, "/none", 1);
+  }
   const MadeModel file_{test::tiny_qwen3()};
   const ContextPtr context_ = make_context({});
 

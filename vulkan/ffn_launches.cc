@@ -40,29 +40,12 @@ ExpertMatrix PassLaunches::matrix_of(const TensorRef& w, bool slots, uint64_t at
   return {m_.experts->pool().data() + at, m_.experts->layout().bytes};
 }
 
-/// What both ways of routed experts are told.
-struct PassLaunches::ExpertRun {
-  const FfnSpec& f;
-  const TensorRef& up_ref;
-  ExpertMatrix gate, up, down;
-  const int32_t* ids = nullptr;
-  const int32_t* table = nullptr;  // of slots
-  float *x = nullptr, *h = nullptr;
-  uint32_t pairs = 0;
-  // Of tiles: the outputs of pairs, these in order, and the tiles themselves.
-  float *made = nullptr, *order = nullptr;
-  uint64_t tiles = 0;
-  bool matrices = false;
-  uint32_t rows_of_matrix = 0;
-  uint32_t side() const { return matrices ? 4 * rows_of_matrix : kExpertTile; }
-};
-
-Status PassLaunches::experts(bool slots) const {
+ExpertRun PassLaunches::expert_run(bool slots) const {
   const FfnSpec& f = layer().ffn;
   const device::SlotLayout::Layer at =
       slots ? m_.experts->layout().layers[l_.layer] : device::SlotLayout::Layer{};
   ExpertRun e{f, f.fused_gate_up ? f.gate : f.up, {}, {}, {}};
-  e.gate = matrix_of(f.gate, slots, 0);
+  if (f.gate) e.gate = matrix_of(f.gate, slots, 0);
   e.down = matrix_of(f.down, slots, at.down);
   e.up = matrix_of(e.up_ref, slots, f.fused_gate_up ? 0 : at.up);
   if (f.fused_gate_up) e.up.data += uint64_t{f.d_ff} * f.gate.row_bytes();
@@ -71,13 +54,40 @@ Status PassLaunches::experts(bool slots) const {
   e.x = buf(Buf::kKernel);
   e.h = e.x + uint64_t{n()} * s_.n_embd;
   e.pairs = n() * f.n_used;
-  e.made = e.h + uint64_t{e.pairs} * f.d_ff;
+  return e;
+}
+
+Status PassLaunches::experts(bool slots) const {
+  ExpertRun e = expert_run(slots);
+  if (!experts_in_tiles(m_.plan->model, e.f.n_experts, e.f.n_used, n())) return experts_by_pairs(e);
+  e.made = e.h + uint64_t{e.pairs} * e.f.d_ff;
   e.order = e.made + uint64_t{e.pairs} * std::min(s_.n_embd, kJoinedOutputs);
   e.tiles = round_up(reinterpret_cast<uint64_t>(e.order + e.pairs), 16);
-  e.matrices = experts_by_matrices(profile(), m_.plan->model, f, n());
+  e.matrices = experts_by_matrices(profile(), m_.plan->model, e.f, n());
   e.rows_of_matrix = profile().matrix.n;
-  return experts_in_tiles(m_.plan->model, f.n_experts, f.n_used, n()) ? experts_by_tiles(e)
-                                                                      : experts_by_pairs(e);
+  return experts_by_tiles(e);
+}
+
+/// The second matrices of a few rows' experts; `h` in 8 bits, or as floats.
+Status PassLaunches::expert_sums(const ExpertRun& r, bool dots) const {
+  const FfnSpec& f = r.f;
+  const Args out = Args()
+                       .at(r.down.data)
+                       .at(r.down.stride)
+                       .at(r.ids)
+                       .at(r.table)
+                       .at(buf(Buf::kMoeWeight))
+                       .at(dots ? static_cast<const void*>(bytes_of(r.pairs, f.d_ff)) : r.h)
+                       .at(buf(l_.to))
+                       .at(m_.floats(f.down_bias))
+                       .u(f.d_ff)
+                       .u(s_.n_embd)
+                       .u(f.n_used)
+                       .u(f.down.row_bytes())
+                       .u(n())
+                       .u(l_.add ? 1 : 0);
+  return run(dots ? Shader::expert_down_dots : Shader::expert_down,
+             {static_cast<uint32_t>(f.down.tensor->type)}, out, s_.n_embd, n());
 }
 
 Status PassLaunches::experts_by_pairs(const ExpertRun& r) const {
@@ -110,23 +120,7 @@ Status PassLaunches::experts_by_pairs(const ExpertRun& r) const {
            static_cast<uint32_t>(device::gated(f))},
           in, f.d_ff, r.pairs));
   if (dots) SHARPI_TRY(quantise(r.h, r.pairs, f.d_ff));
-  const Args out = Args()
-                       .at(r.down.data)
-                       .at(r.down.stride)
-                       .at(r.ids)
-                       .at(r.table)
-                       .at(buf(Buf::kMoeWeight))
-                       .at(dots ? static_cast<const void*>(bytes_of(r.pairs, f.d_ff)) : r.h)
-                       .at(buf(l_.to))
-                       .at(m_.floats(f.down_bias))
-                       .u(f.d_ff)
-                       .u(e)
-                       .u(f.n_used)
-                       .u(f.down.row_bytes())
-                       .u(n())
-                       .u(l_.add ? 1 : 0);
-  return run(dots ? Shader::expert_down_dots : Shader::expert_down,
-             {static_cast<uint32_t>(f.down.tensor->type)}, out, e, n());
+  return expert_sums(r, dots);
 }
 
 /// One product of sorted pairs, of one matrix or of a gate's two.

@@ -32,6 +32,23 @@ struct ExpertMatrix {
   uint64_t stride = 0;
 };
 
+/// What every way of routed experts is told.
+struct ExpertRun {
+  const FfnSpec& f;
+  const TensorRef& up_ref;
+  ExpertMatrix gate, up, down;
+  const int32_t* ids = nullptr;
+  const int32_t* table = nullptr;  // of slots
+  float *x = nullptr, *h = nullptr;
+  uint32_t pairs = 0;  // of a row and an expert
+  // Of tiles: the outputs of pairs, these in order, and the tiles themselves.
+  float *made = nullptr, *order = nullptr;
+  uint64_t tiles = 0;
+  bool matrices = false;
+  uint32_t rows_of_matrix = 0;
+  uint32_t side() const { return matrices ? 4 * rows_of_matrix : kExpertTile; }
+};
+
 /// Bytes of rows in 16 bits, which is more than in 8.
 constexpr uint64_t row_bytes_of(uint64_t rows, uint64_t width) {
   return rows * (2 * width + 4);
@@ -118,7 +135,8 @@ class PassLaunches {
   Status shared_gate() const;
   Status experts(bool slots) const;
   Status square_experts(bool slots) const;
-  struct ExpertRun;
+  ExpertRun expert_run(bool slots) const;
+  Status expert_sums(const ExpertRun& e, bool dots) const;
   struct PairProduct;
   Status pair_product(const ExpertRun& e, const PairProduct& p) const;
   Status experts_by_pairs(const ExpertRun& e) const;

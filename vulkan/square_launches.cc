@@ -33,46 +33,26 @@ Status PassLaunches::choose_experts() const {
 
 /// Rows are floats, whatever the model's arithmetic is.
 Status PassLaunches::square_experts(bool slots) const {
-  const FfnSpec& f = layer().ffn;
-  const uint32_t e = s_.n_embd, pairs = n() * f.n_used;
-  const int32_t* table = slots ? m_.experts->table(l_.layer) : nullptr;
-  const device::SlotLayout::Layer at =
-      slots ? m_.experts->layout().layers[l_.layer] : device::SlotLayout::Layer{};
-  const ExpertMatrix up = matrix_of(f.up, slots, at.up), down = matrix_of(f.down, slots, at.down);
-  float* x = buf(Buf::kKernel);
-  float* h = x + uint64_t{n()} * e;
-  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), x, e, n(), e));
+  const ExpertRun r = expert_run(slots);
+  const FfnSpec& f = r.f;
+  const uint32_t e = s_.n_embd;
+  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), r.x, e, n(), e));
   const Args in = Args()
-                      .at(up.data)
-                      .at(up.stride)
-                      .at(ws_.get<int32_t>(Buf::kMoeIds))
-                      .at(table)
-                      .at(x)
-                      .at(h)
+                      .at(r.up.data)
+                      .at(r.up.stride)
+                      .at(r.ids)
+                      .at(r.table)
+                      .at(r.x)
+                      .at(r.h)
                       .at(m_.floats(f.up_bias))
                       .u(e)
                       .u(f.d_ff)
                       .u(f.n_used)
                       .u(f.up.row_bytes())
-                      .u(pairs);
+                      .u(r.pairs);
   SHARPI_TRY(
-      run(Shader::square_experts, {static_cast<uint32_t>(f.up.tensor->type)}, in, f.d_ff, pairs));
-  const Args out = Args()
-                       .at(down.data)
-                       .at(down.stride)
-                       .at(ws_.get<int32_t>(Buf::kMoeIds))
-                       .at(table)
-                       .at(buf(Buf::kMoeWeight))
-                       .at(h)
-                       .at(buf(l_.to))
-                       .at(m_.floats(f.down_bias))
-                       .u(f.d_ff)
-                       .u(e)
-                       .u(f.n_used)
-                       .u(f.down.row_bytes())
-                       .u(n())
-                       .u(l_.add ? 1 : 0);
-  return run(Shader::expert_down, {static_cast<uint32_t>(f.down.tensor->type)}, out, e, n());
+      run(Shader::square_experts, {static_cast<uint32_t>(f.up.tensor->type)}, in, f.d_ff, r.pairs));
+  return expert_sums(r, false);
 }
 
 }  // namespace sharpi::vulkan

@@ -24,6 +24,11 @@ layout(buffer_reference, std430, buffer_reference_align = 1) buffer U8 { uint8_t
 layout(constant_id = 31) const uint NULLS = 0;
 #define HAS(name, slot) ((NULLS >> (slot) & 1u) == 0u)
 
+// Where the matrices of an expert are: its entry of a table of slots, where there is one; below 0: elsewhere.
+int place_of_expert(bool has_table, uint64_t table, int id) {
+  return id >= 0 && has_table ? I32(table).v[id] : id;
+}
+
 // The number of a workgroup: dispatches fold more than 65535 into two directions.
 uint item() { return gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x; }
 uint me() { return gl_LocalInvocationID.x; }

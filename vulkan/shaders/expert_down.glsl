@@ -6,8 +6,7 @@ layout(push_constant) uniform P {
 } p;
 // The matrix of the row's expert j; below 0: it is elsewhere.
 int place_of(uint r, uint j) {
-  const int e = I32(p.ids).v[r * p.n_used + j];
-  return e >= 0 && HAS(table, 3) ? I32(p.table).v[e] : e;
+  return place_of_expert(HAS(table, 3), p.table, I32(p.ids).v[r * p.n_used + j]);
 }
 void put(uint r, uint i, float all) {
   F32 y = F32(p.y + (uint64_t(r) * p.n_out + i) * 4);

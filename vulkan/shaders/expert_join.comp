@@ -15,9 +15,7 @@ void main() {
   float all = 0.0;
   for (uint j = 0; j < p.n_used; ++j) {
     const uint pair = r * p.n_used + j;
-    const int id = I32(p.ids).v[pair];
-    const int place = id >= 0 && HAS(table, 1) ? I32(p.table).v[id] : id;
-    if (place >= 0) all += F32(p.shares).v[pair] * F32(p.x).v[pair * p.width + c];
+    if (place_of_expert(HAS(table, 1), p.table, I32(p.ids).v[pair]) >= 0) all += F32(p.shares).v[pair] * F32(p.x).v[pair * p.width + c];
   }
   y.v[0] = (p.adds != 0 ? y.v[0] : 0.0) + all;
 }

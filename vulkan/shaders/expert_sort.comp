@@ -11,7 +11,7 @@ layout(push_constant) uniform P {
 } p;
 const uint kMost = 1024;  // experts
 shared uint next[kMost], n_tiles[kMost], n_all;
-int place_of(int id) { return id >= 0 && HAS(table, 1) ? I32(p.table).v[id] : id; }
+int place_of(int id) { return place_of_expert(HAS(table, 1), p.table, id); }
 void main() {
   for (uint e = me(); e < p.n_experts; e += threads()) next[e] = 0;
   barrier();

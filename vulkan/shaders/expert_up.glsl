@@ -7,8 +7,7 @@ layout(push_constant) uniform P {
 } p;
 // The matrices of a pair's expert; below 0: they are elsewhere.
 int place_of(uint pair) {
-  const int e = I32(p.ids).v[pair];
-  return e >= 0 && HAS(table, 5) ? I32(p.table).v[e] : e;
+  return place_of_expert(HAS(table, 5), p.table, I32(p.ids).v[pair]);
 }
 // Output i of a pair of a row and an expert.
 void put(uint pair, uint i, float g, float u) {

@@ -13,7 +13,7 @@ layout(push_constant) uniform P {
 void main() {
   const uint i = item(), pair = gl_WorkGroupID.z;
   if (i >= p.n_out || pair >= p.n_pairs) return;
-  const int id = I32(p.ids).v[pair], place = id >= 0 && HAS(table, 3) ? I32(p.table).v[id] : id;
+  const int id = I32(p.ids).v[pair], place = place_of_expert(HAS(table, 3), p.table, id);
   if (place < 0) return;
   const uint64_t x_at = p.x + uint64_t(pair / p.n_used) * p.n_in * 4,
                  row = p.up + uint64_t(place) * p.stride + uint64_t(i) * p.row_bytes;

@@ -114,6 +114,7 @@ class VulkanKernels final : public DeviceKernels {
                           .u(at.tail_position);
     return run(queue, Shader::hits, {takes}, args, groups_of(uint64_t{t.n_heads} * t.n_slots));
   }
+  Status latent_norms(const NormParams& p, const device::Queue& queue) const;
   const Device& device_;
 };
 
@@ -197,7 +198,39 @@ Status VulkanKernels::replay_scores(const ReplayParams& p, const device::Queue& 
       {Shader::replay, constants(1), args, n_chunks * kv.n_heads * parts, 1, threads});
 }
 
+/// Head by head: a norm is a sum over them.
+Status VulkanKernels::latent_norms(const NormParams& p, const device::Queue& queue) const {
+  const KvView& kv = p.kv;
+  for (uint32_t h = 0; h < p.n_heads; ++h) {
+    const Args args = Args()
+                          .at(kv.v)
+                          .at(p.o_data)
+                          .at(p.map_data)
+                          .at(p.norms)
+                          .at(pages())
+                          .u(p.n_slots)
+                          .u(h)
+                          .u(p.n_heads)
+                          .u(kv.head_dim)
+                          .u(p.map_first)
+                          .u(p.map->n_in)
+                          .u(p.map->n_out)
+                          .u(kv.v_row_bytes)
+                          .u(kv.block_stride)
+                          .u(p.n_outputs)
+                          .u(p.o->row_bytes())
+                          .u(p.map->row_bytes());
+    SHARPI_TRY(run(
+        queue, Shader::latent_norms,
+        {static_cast<uint32_t>(p.o->tensor->type), static_cast<uint32_t>(p.map->tensor->type),
+         static_cast<uint32_t>(kv.v_dtype), kv_rotation(kv.v_dtype, kv.head_dim), h != 0 ? 1u : 0u},
+        args, p.n_slots));
+  }
+  return Status::ok();
+}
+
 Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queue) const {
+  if (p.map != nullptr) return latent_norms(p, queue);
   const KvView& kv = p.kv;
   const Args args = Args()
                         .at(kv.v)

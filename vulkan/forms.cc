@@ -24,6 +24,12 @@ const char* text_of(RowForm form, bool tiles) {
   return tiles ? "f32 tiles" : "f32";
 }
 
+/// A query head's own matrix of latent attention, for all heads.
+bool is_of_heads(const LayerSpec& l, const TensorRef& w) {
+  const LatentSpec& latent = l.attention.latent;
+  return w.tensor == latent.k_b.tensor || w.tensor == latent.v_b.tensor;
+}
+
 const char* attention_text(const Profile& f, const ModelShape& model, const device::KvLayer& kv,
                            uint32_t rows) {
   if (attends_in_shares(f, model, kv.head_dim, rows)) return "split";
@@ -107,6 +113,9 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
                 !tiles     ? few
                 : matrices ? "f16 matrices"
                            : "f32 tiles");
+      } else if (block.kind == BlockKind::kMixer &&
+                 is_of_heads(model.spec().layers[block.layer], w)) {
+        out.add("matrices of heads", "f32", in_tiles(shape, most) ? "f32 tiles" : "f32");
       } else if (!experts && model.weight(w) != nullptr) {
         out.add(ggml_traits(w.tensor->type).name, few,
                 text_of(row_form(f, shape, w, most), in_tiles(shape, most)));

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include "device/latent.h"
 #include "kv/rotation.h"
 #include "vulkan/pass_launches.h"
 
@@ -17,22 +18,26 @@ KvLayer PassLaunches::kv() const {
   return kv;
 }
 
-/// 0 queries, 1 keys, 2 values: from the projection to `to`.
-Status PassLaunches::head_rows(uint32_t which, const float* from, float* to) const {
+/// From the projection to `to`.
+Status PassLaunches::head_rows(HeadRow which, const float* from, float* to) const {
   const AttentionSpec& a = layer().attention;
   const KvLayer kv = this->kv();
-  const uint32_t dim = a.head_dim, heads = which == 0 ? a.n_heads : a.n_kv_heads;
-  const bool gated = which == 0 && a.output_gate;
+  const bool queries = which == kQueryRow || which == kLatentQuery;
+  const uint32_t dim = a.head_dim, heads = queries ? a.n_heads : a.n_kv_heads;
+  const uint32_t apart = which == kLatentQuery      ? a.latent.key_dim + a.rope.n_rot
+                         : queries && a.output_gate ? 2 * dim
+                                                    : dim;
   const uint64_t table = static_cast<uint64_t>(m_.rope_of_layer[l_.layer]) * ws_.layout().max_rows *
                          ws_.layout().n_half;
-  const TensorRef& bias = which == 0 ? a.q_bias : which == 1 ? a.k_bias : a.v_bias;
+  const TensorRef& bias = queries ? a.q_bias : which == kKeyRow ? a.k_bias : a.v_bias;
   uint32_t norm = a.qk_norm == QkNorm::kPerHead ? 1 : a.qk_norm == QkNorm::kWholeVector ? 2 : 0;
-  const float* weight = norm == 0 ? nullptr : m_.floats(which == 0 ? a.q_norm : a.k_norm);
-  if (which == 2) {
+  const float* weight = norm == 0 ? nullptr : m_.floats(queries ? a.q_norm : a.k_norm);
+  if (which == kLatentRow) weight = m_.floats(a.latent.kv_norm);
+  if (which == kValueRow) {
     norm = a.v_norm ? 1 : 0;
     weight = nullptr;
   }
-  const int64_t at = which == 0 ? m_.query_layout.offset_of_layer[l_.layer] : -1;
+  const int64_t at = queries ? m_.query_layout.offset_of_layer[l_.layer] : -1;
   const Args args = Args()
                         .at(p_.batch.table.rows)
                         .at(p_.batch.table.sequences)
@@ -45,18 +50,18 @@ Status PassLaunches::head_rows(uint32_t which, const float* from, float* to) con
                         .u(n())
                         .u(heads)
                         .u(dim)
-                        .u(which == 0 ? a.q.n_out : uint64_t{heads} * dim)
-                        .u(gated ? 2 * dim : dim)
+                        .u(queries ? a.q.n_out : uint64_t{heads} * dim)
+                        .u(apart)
                         .u(a.rope.n_rot / 2)
                         .f(s_.rms_eps)
                         .u(static_cast<uint64_t>(at))
                         .u(static_cast<uint64_t>(at) >> 32)
-                        .f(which == 0 ? a.temperature : 0.0f)
+                        .f(queries ? a.temperature : 0.0f)
                         .u(a.temperature_rows);
   const uint32_t neighbours = a.rope.pairs == RopePairs::kNeighbours ? 1 : 0;
-  const uint32_t rotated = kv_rotation(which == 2 ? kv.v_dtype : kv.k_dtype, kv.head_dim);
+  const uint32_t rotated = kv_rotation(which == kValueRow ? kv.v_dtype : kv.k_dtype, kv.head_dim);
   Kernel k{Shader::rows, {which, norm, neighbours, rotated}, args, uint64_t{n()} * heads};
-  k.beside = which != 0;
+  k.beside = !queries;
   return queue_.dispatch(k);
 }
 
@@ -87,17 +92,54 @@ Status PassLaunches::store(const KvLayer& kv, bool value, const float* from) con
   return queue_.dispatch(k);
 }
 
+/// Each head's matrix times its part of every row. Rows are floats, in `fast` too.
+Status PassLaunches::heads(const device::HeadProduct& p) const {
+  const TensorRef& w = *p.w;
+  const uint64_t ends = p.x.first | p.x.head | p.x.row | w.n_in;
+  const bool tiles = in_tiles(m_.plan->model, n());
+  const uint32_t rows = tiles ? kTile : n() == 1 ? 1 : profile().product_rows;
+  Kernel k{tiles ? Shader::head_tile : Shader::head_product,
+           {static_cast<uint32_t>(w.tensor->type), ends % 4 == 0 ? 1u : 0u},
+           Args(),
+           tiles ? div_up(w.n_out, kTile) : w.n_out,
+           static_cast<uint32_t>(p.n_heads() * div_up(n(), rows)),
+           tiles ? kTile : 0};
+  if (!tiles) k.constants.push_back(rows);
+  k.args.at(m_.weight(w))
+      .at(buf(p.x.buf) + p.x.first)
+      .at(buf(p.y.buf) + p.y.first)
+      .u(w.n_in)
+      .u(w.n_out)
+      .u(n())
+      .u(w.row_bytes())
+      .u(p.x.head)
+      .u(p.x.row)
+      .u(p.y.head)
+      .u(p.y.row);
+  return queue_.dispatch(k);
+}
+
 Status PassLaunches::rows() const {
   const AttentionSpec& a = layer().attention;
-  SHARPI_TRY(head_rows(0, buf(Buf::kQ), buf(Buf::kQuery)));
+  if (a.latent) return latent_rows();
+  SHARPI_TRY(head_rows(kQueryRow, buf(Buf::kQ), buf(Buf::kQuery)));
   if (a.kv_source >= 0) return Status::ok();
   const KvLayer kv = this->kv();
   float* k = buf(Buf::kKernel);
   float* v = k + uint64_t{n()} * a.n_kv_heads * a.head_dim;
-  SHARPI_TRY(head_rows(1, buf(Buf::kK), k));
-  SHARPI_TRY(head_rows(2, buf(a.v_from_k ? Buf::kK : Buf::kV), v));
+  SHARPI_TRY(head_rows(kKeyRow, buf(Buf::kK), k));
+  SHARPI_TRY(head_rows(kValueRow, buf(a.v_from_k ? Buf::kK : Buf::kV), v));
   SHARPI_TRY(store(kv, false, k));
   return store(kv, true, v);
+}
+
+/// Queries, of which the latent's elements are there, and the one row that is stored.
+Status PassLaunches::latent_rows() const {
+  const AttentionSpec& a = layer().attention;
+  float* row = buf(Buf::kKernel);
+  SHARPI_TRY(head_rows(kLatentQuery, buf(Buf::kQ) + a.latent.key_dim, buf(Buf::kQuery)));
+  SHARPI_TRY(head_rows(kLatentRow, buf(Buf::kK), row));
+  return store(kv(), false, row);
 }
 
 /// What every kernel of attention is told (shaders/kv_rows.glsl).

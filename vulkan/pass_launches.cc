@@ -9,14 +9,6 @@ namespace sharpi::vulkan {
 
 using device::Epilogue;
 
-namespace {
-
-/// Rows, and outputs, of a tile of shaders/product_tile.comp and of
-/// shaders/newer/product_matrix.comp.
-constexpr uint32_t kTile = 64, kMatrixSide = 128;
-
-}  // namespace
-
 Status PassLaunches::make() const {
   switch (l_.kind) {
     case LaunchKind::kEmbed:
@@ -42,6 +34,10 @@ Status PassLaunches::make() const {
       return rows();
     case LaunchKind::kAttention:
       return attend();
+    case LaunchKind::kLatentQueries:
+      return heads(device::latent_queries(layer().attention));
+    case LaunchKind::kLatentOutputs:
+      return heads(device::latent_outputs(layer().attention));
     case LaunchKind::kDeltaNet:
       return delta();
     case LaunchKind::kMamba:

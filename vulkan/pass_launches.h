@@ -5,6 +5,7 @@
 // square_launches.cc FFNs without a gate. Thread rule: of the call that runs.
 #pragma once
 
+#include "device/latent.h"
 #include "device/loaded_model.h"
 #include "device/pass.h"
 #include "device/session.h"
@@ -53,6 +54,9 @@ struct ExpertRun {
 constexpr uint64_t row_bytes_of(uint64_t rows, uint64_t width) {
   return rows * (2 * width + 4);
 }
+
+/// Rows, and outputs, of a tile of shaders/product_tile.glsl.
+constexpr uint32_t kTile = 64;
 
 class PassLaunches {
  public:
@@ -116,7 +120,11 @@ class PassLaunches {
 
   KvLayer kv() const;
   Status rows() const;
-  Status head_rows(uint32_t which, const float* from, float* to) const;
+  /// WHICH of shaders/rows.comp.
+  enum HeadRow : uint32_t { kQueryRow, kKeyRow, kValueRow, kLatentQuery, kLatentRow };
+  Status head_rows(HeadRow which, const float* from, float* to) const;
+  Status latent_rows() const;
+  Status heads(const device::HeadProduct& p) const;
   Status store(const KvLayer& kv, bool value, const float* from) const;
   Args attention_args(const KvLayer& kv, const void* queries, float* to) const;
   Status attend() const;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "vulkan/support.h"
 
+#include <algorithm>
+
 namespace sharpi::vulkan {
 namespace {
 
 // Room that shaders have in shared memory and registers.
-constexpr uint32_t kMostHead = 512, kMostExperts = 1024, kMostUsed = 64, kMostDelta = 256,
+constexpr uint32_t kMostHead = 1024, kMostExperts = 1024, kMostUsed = 64, kMostDelta = 256,
                    kMostTaps = 8, kMostState = 256;
 
 Status too_many(uint32_t layer, const char* what, uint32_t has, uint32_t most) {
@@ -14,7 +16,8 @@ Status too_many(uint32_t layer, const char* what, uint32_t has, uint32_t most) {
 }
 
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
-  if (a.head_dim > kMostHead) return too_many(layer, "heads of", a.head_dim, kMostHead);
+  const uint32_t widest = std::max(a.head_dim, a.latent.value_dim);
+  if (widest > kMostHead) return too_many(layer, "heads of", widest, kMostHead);
   if (a.n_heads % a.n_kv_heads == 0) return Status::ok();
   return Status::error(Code::kUnsupported,
                        "layer %u has %u query heads over %u KV heads; the Vulkan tier takes whole "

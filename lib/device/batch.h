@@ -121,11 +121,12 @@ struct Batch {
 ///   group.base + (s / 64) * block_stride + k_offset + (s % 64) * k_row_bytes
 /// Chunk scratch of windowed layers (one for all layers, addressed with this layer's row bytes):
 /// blocks of 64 * (k_row_bytes + v_row_bytes), K rows first; row i of a sequence lies in block
-/// chunk_block + i / 64.
+/// chunk_block + i / 64. Where one row is key and value, V rows are the K rows, and are written
+/// once.
 struct KvLayer {
   uint32_t group = 0;     // entry of a sequence in BatchTable::groups
   uint32_t n_heads = 0;   // KV heads
-  uint32_t head_dim = 0;  // multiple of 8, at most 512
+  uint32_t head_dim = 0;  // multiple of 8
   uint32_t window = 0;    // 0 = full attention
   KvDtype k_dtype = KvDtype::kF32, v_dtype = KvDtype::kF32;
   uint32_t k_row_bytes = 0, v_row_bytes = 0;

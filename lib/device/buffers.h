@@ -15,18 +15,18 @@ enum class Buf : uint32_t {
   kHead,     // [head rows][E] normalised input of the head
   kQ,        // [R][H*D (*2 with output gate)] projections
   kK,
-  kV,           // [R][Hk*D]
-  kQuery,       // [R][H*D] after norm and RoPE
-  kMix,         // [R][H*D] attention output; recurrent mixers: output
-  kQkv,         // [R][conv_dim] what a recurrent mixer's convolution reads
-  kZ,           // [R][value_dim] gate
-  kAlpha,       // [R][v heads] delta net: alpha; Mamba-2: steps
-  kBeta,        // [R][v heads]
-  kY,           // [R][E] block output before a norm and the residual add
-  kFfn,         // [R][F]
-  kRouter,      // [R][n_experts]
-  kMoeIds,      // [R][k]
-  kMoeWeight,   // [R][k]
+  kV,          // [R][Hk*D]
+  kQuery,      // [R][H*D] after norm and RoPE; latent attention: then outputs of heads
+  kMix,        // [R][H*D] attention output; recurrent mixers: output; latent attention: q_a's first
+  kQkv,        // [R][conv_dim] what a recurrent mixer's convolution reads
+  kZ,          // [R][value_dim] gate
+  kAlpha,      // [R][v heads] delta net: alpha; Mamba-2: steps
+  kBeta,       // [R][v heads]
+  kY,          // [R][E] block output before a norm and the residual add
+  kFfn,        // [R][F]
+  kRouter,     // [R][n_experts]
+  kMoeIds,     // [R][k]
+  kMoeWeight,  // [R][k]
   kSharedGate,  // [R]
   kMoeSum,      // [R][E] a dense path's output that waits for the experts beside it
   kMoeSync,     // of moe_step.h; zero when the workspace is made

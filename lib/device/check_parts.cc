@@ -10,10 +10,13 @@ Status not_yet(uint32_t layer, const char* what) {
                        what);
 }
 
+/// Latents of a window, or of another layer, would want the chunk scratch of rows that are stored
+/// once.
 Status check_mixer(uint32_t i, const LayerSpec& l) {
   switch (l.mixer) {
     case MixerKind::kAttention:
-      if (l.attention.latent) return not_yet(i, "has multi-head latent attention");
+      if (l.attention.latent && (l.attention.window != 0 || l.attention.kv_source >= 0))
+        return not_yet(i, "has latent attention in a window or over another layer's rows");
       break;
     case MixerKind::kGatedDeltaNet:
     case MixerKind::kMamba2:

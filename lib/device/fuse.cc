@@ -33,21 +33,21 @@ void Fuser::add(const Op& op) {
       emit(LaunchKind::kAttention);
       return;
     case OpKind::kAttentionOut:
-      return mixer_out(layer().attention.o, &layer().attention.o_bias);
+      return attention_out();
     case OpKind::kDeltaIn:
       return delta_in();
     case OpKind::kDeltaNet:
       emit(LaunchKind::kDeltaNet);
       return;
     case OpKind::kDeltaOut:
-      return mixer_out(layer().delta.out, nullptr);
+      return mixer_out(Buf::kMix, layer().delta.out, nullptr);
     case OpKind::kMambaIn:
       return mamba_in();
     case OpKind::kMamba:
       emit(LaunchKind::kMamba);
       return;
     case OpKind::kMambaOut:
-      return mixer_out(layer().mamba.out, nullptr);
+      return mixer_out(Buf::kMix, layer().mamba.out, nullptr);
     case OpKind::kHead:
       return head();
     case OpKind::kFetchWeights:
@@ -201,6 +201,7 @@ void Fuser::mixer_in(const RowProduct& p) {
 
 void Fuser::attention_in() {
   const AttentionSpec& a = layer().attention;
+  if (a.latent) return latent_in(a);
   RowProduct p = product(Buf::kX, &layer().mixer_norm);
   add_task(&p, a.q, Buf::kQ);
   if (a.kv_source < 0) {
@@ -208,6 +209,27 @@ void Fuser::attention_in() {
     if (!a.v_from_k) add_task(&p, a.v, Buf::kV);
   }
   mixer_in(p);
+}
+
+/// The stored row comes of the input at once, and queries too or through fewer elements.
+void Fuser::latent_in(const AttentionSpec& a) {
+  const LatentSpec& l = a.latent;
+  RowProduct p = product(Buf::kX, &layer().mixer_norm);
+  add_task(&p, l.q_a ? l.q_a : a.q, l.q_a ? Buf::kMix : Buf::kQ);
+  add_task(&p, a.k, Buf::kK);
+  mixer_in(p);
+  if (l.q_a) {
+    RowProduct queries = product(Buf::kMix, &l.q_norm);
+    add_task(&queries, a.q, Buf::kQ);
+    emit_product(queries);
+  }
+  emit(LaunchKind::kLatentQueries);
+}
+
+void Fuser::attention_out() {
+  const AttentionSpec& a = layer().attention;
+  if (a.latent) emit(LaunchKind::kLatentOutputs);
+  mixer_out(a.latent ? Buf::kQuery : Buf::kMix, a.o, &a.o_bias);
 }
 
 void Fuser::delta_in() {
@@ -230,7 +252,7 @@ void Fuser::mamba_in() {
 }
 
 /// The last product of a mixer: it waits where experts follow.
-void Fuser::mixer_out(const TensorRef& w, const TensorRef* bias) {
+void Fuser::mixer_out(Buf from, const TensorRef& w, const TensorRef* bias) {
   const LayerSpec& l = layer();
   const bool chained = chain_waits() || hidden_ != Buf::kX;
   // The layer's block must follow here: what waits for it would else never be launched.
@@ -238,8 +260,8 @@ void Fuser::mixer_out(const TensorRef& w, const TensorRef* bias) {
   const bool plain = !l.mixer_post_norm && l.residual_scale == 1.0f;
   if (!facts_.fuses || chained || l.ffn.kind != FfnKind::kMoe || !plain || !ffn_here ||
       parts_experts(layer_))
-    return project_back(Buf::kMix, w, bias, l.mixer_post_norm, 1.0f, l.residual_scale);
-  RowProduct p = product(Buf::kMix, w, Buf::kX, bias);
+    return project_back(from, w, bias, l.mixer_post_norm, 1.0f, l.residual_scale);
+  RowProduct p = product(from, w, Buf::kX, bias);
   p.epilogue = Epilogue::kAdd;
   before_ = p;
 }

@@ -91,10 +91,12 @@ class Fuser {
   bool chain_waits() const { return !waiting_.empty() || sum_.adds; }
 
   void mixer_in(const RowProduct& p);
-  void mixer_out(const TensorRef& w, const TensorRef* bias);
+  void mixer_out(Buf from, const TensorRef& w, const TensorRef* bias);
   void project_back(Buf from, const TensorRef& w, const TensorRef* bias, const TensorRef& post_norm,
                     float scale, float share);
   void attention_in();
+  void latent_in(const AttentionSpec& a);
+  void attention_out();
   void delta_in();
   void mamba_in();
   RowProduct gate_up(const TensorRef& gate, const TensorRef& up) const;

@@ -37,7 +37,13 @@ struct NormParams {
   uint32_t first_kv = 0, n_kv = 0;  // of the layer's KV heads, those of the view; n_kv = 0: all
   const TensorRef* o = nullptr;     // n_embd x (n_heads * head_dim), where it is:
   const std::byte* o_data = nullptr;
-  uint32_t n_outputs = 0;          // of the rows of `o`, the first that count
+  uint32_t n_outputs = 0;  // of the rows of `o`, the first that count
+  /// Where a stored row is a latent (LatentSpec): what makes each query head's value of its
+  /// elements from map_first on; `o` is then n_embd x (n_heads * map->n_out). nullptr: the row is
+  /// the value.
+  const TensorRef* map = nullptr;
+  const std::byte* map_data = nullptr;
+  uint32_t map_first = 0;
   float* norms = nullptr;          // [kv heads][n_slots]
   std::byte* workspace = nullptr;  // DeviceKernels::norm_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;

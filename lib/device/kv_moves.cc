@@ -27,15 +27,13 @@ uint64_t move_list_bytes(const KvLayout& layout, bool scores) {
 
 void MoveList::add(const KvView& v, const KvMove& m) {
   if (m.keep.size() == 1) {
-    const uint64_t at = add_list(m.keep[0]);
-    add_job(v, false, at, m.keep[0].size(), 0, v.k_row_bytes);
-    add_job(v, true, at, m.keep[0].size(), 0, v.v_row_bytes);
+    add_rows(v, m.keep[0]);
     return;
   }
   for (uint32_t h = 0; h < v.n_heads; ++h) {
     const uint64_t at = add_list(m.keep[h]);
     add_head(v, false, at, m.keep[h].size(), h);
-    add_head(v, true, at, m.keep[h].size(), h);
+    if (!v.one_row) add_head(v, true, at, m.keep[h].size(), h);
   }
 }
 

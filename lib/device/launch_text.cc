@@ -65,6 +65,10 @@ const char* name_of(LaunchKind kind) {
       return "replay scores";
     case LaunchKind::kAttention:
       return "attention";
+    case LaunchKind::kLatentQueries:
+      return "latent queries";
+    case LaunchKind::kLatentOutputs:
+      return "latent outputs";
     case LaunchKind::kDeltaNet:
       return "delta net";
     case LaunchKind::kMamba:

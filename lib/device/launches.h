@@ -25,13 +25,16 @@ enum class LaunchKind : uint8_t {
   kPerLayerTable,    // rows of the per-layer table in f32
   kPerLayerCombine,  // with their projection
   kRopeTables,
-  kProduct,   // one link
-  kChain,     // links
-  kResidual,  // a sum by itself
-  kKeepRing,  // if rows wait for their ring; the layer is theirs when it is made
-  kRows,      // queries, keys and values: norms, RoPE, to where they are kept
-  kReplay,    // replay scores of the rows that were stored
+  kProduct,        // one link
+  kChain,          // links
+  kResidual,       // a sum by itself
+  kKeepRing,       // if rows wait for their ring; the layer is theirs when it is made
+  kRows,           // queries, keys and values: norms, RoPE, to where they are kept
+  kLatentQueries,  // heads of latent attention: the parts of queries that are not turned, to it
+  kReplay,         // replay scores of the rows that were stored
   kAttention,
+  kLatentOutputs,  // heads of latent attention: of sums of latents, as the output product reads
+                   // them
   kDeltaNet,
   kMamba,
   kActivation,  // of hidden rows that no gate goes with

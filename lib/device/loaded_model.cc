@@ -30,6 +30,9 @@ KvFormat make_format(const ModelSpec& spec, const KvLayout& layout) {
     to.block_stride = layout.groups[g].block_stride;
     to.k_offset = from->k_offset;
     to.v_offset = from->v_offset;
+    if (!from->one_row()) continue;
+    to.v_row_bytes = to.k_row_bytes;
+    to.v_offset = to.k_offset;
   }
   return f;
 }

@@ -209,6 +209,11 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
   v.o = &a.o;
   v.n_outputs = std::min(static_cast<uint32_t>(a.o.n_out), kNormOutputs);
   v.o_data = m_.weight(a.o);
+  if (a.latent) {
+    v.map = &a.latent.v_b;
+    v.map_data = m_.weight(a.latent.v_b);
+    v.map_first = a.rope.n_rot;
+  }
   v.norms = out.norms;
   v.workspace = t.workspace;
   v.workspace_bytes = t.workspace_bytes;

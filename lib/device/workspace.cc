@@ -19,6 +19,14 @@ void take(T* most, T value) {
   *most = std::max(*most, value);
 }
 
+/// What multi-head latent attention has beside what all attention has (latent.h).
+void add_latent(Widths* w, const AttentionSpec& a) {
+  take(&w->query, a.mixed_row());
+  take(&w->mix, a.latent.q_a.n_out);
+  take(&w->widest_in, std::max(a.mixed_row(), a.latent.q_a.n_out));
+  take(&w->widest_out, a.latent.q_a.n_out);
+}
+
 void add_attention(Widths* w, const AttentionSpec& a) {
   const uint64_t q = uint64_t{a.n_heads} * a.head_dim;
   take(&w->q, a.q.n_out);
@@ -30,6 +38,7 @@ void add_attention(Widths* w, const AttentionSpec& a) {
   take(&w->attn_heads, a.n_heads);
   take(&w->attn_dim, a.head_dim);
   take(&w->n_half, a.rope.n_rot / 2);
+  if (a.latent) add_latent(w, a);
 }
 
 void add_delta(Widths* w, const DeltaNetSpec& d) {

@@ -32,8 +32,9 @@ HeadBlocks::HeadBlocks(const KvGroup& group, uint32_t most_slots) : group_(&grou
     first_head_.push_back(static_cast<uint32_t>(heads_.size()));
     Head h;
     h.layer = static_cast<uint32_t>(i);
-    h.v_offset = uint64_t{kKvBlockSlots} * (l.k_row_bytes / l.n_heads);
-    h.block_bytes = h.v_offset + uint64_t{kKvBlockSlots} * (l.v_row_bytes / l.n_heads);
+    const uint64_t k_bytes = uint64_t{kKvBlockSlots} * (l.k_row_bytes / l.n_heads);
+    h.v_offset = l.one_row() ? 0 : k_bytes;
+    h.block_bytes = k_bytes + uint64_t{kKvBlockSlots} * (l.v_row_bytes / l.n_heads);
     unit_ = std::gcd(unit_, h.block_bytes);
     desk = std::max(desk, h.block_bytes * l.n_heads);
     for (; h.index < l.n_heads; ++h.index) heads_.push_back(h);

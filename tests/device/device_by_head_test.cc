@@ -90,7 +90,7 @@ Life live(const Loaded& l, const std::vector<int32_t>& text) {
 }
 
 TEST(DeviceByHead, HeadsKeepWhatTheyKeepOnTheCpu) {
-  for (const Case& c : device_cases()) {
+  for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
     const std::vector<int32_t> text = file.tokens(260);
@@ -108,7 +108,7 @@ TEST(DeviceByHead, HeadsKeepWhatTheyKeepOnTheCpu) {
 
 /// By this policy one threshold leaves every head as many rows as EQUAL does.
 TEST(DeviceByHead, WhereHeadsKeepAsManyRowsTheBitsAreThoseOfRowsTogether) {
-  for (const Case& c : device_cases()) {
+  for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
     const std::vector<int32_t> text = file.tokens(260);
@@ -166,7 +166,7 @@ TEST(DeviceByHead, BoundedSessionsGoOnPastTheirContextWithTheSameBits) {
 
 /// What one tier saved is what another one saves, and goes on there.
 TEST(DeviceByHead, SavedFormsGoFromTierToTier) {
-  for (const Case& c : device_cases()) {
+  for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
     const std::vector<int32_t> text = file.tokens(260);

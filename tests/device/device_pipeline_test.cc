@@ -35,7 +35,8 @@ std::vector<test::ModelRecipe> recipes() {
           test::tiny_qwen35moe(),
           with_layers(test::tiny_gpt_oss(), 4),
           test::tiny_granite(),
-          test::tiny_nemotron_dense()};
+          test::tiny_nemotron_dense(),
+          test::tiny_deepseek2()};
 }
 
 /// A call that reads a prompt, and what it did.

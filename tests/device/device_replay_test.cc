@@ -35,7 +35,7 @@ std::vector<Ladder> places(const std::string& path, int32_t n) {
 }
 
 TEST(DeviceReplay, ScoresAreThoseOfThePlainForm) {
-  for (const Case& c : device_cases()) {
+  for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
     for (const sharpi_kv_dtype kv : c.dtypes) {
@@ -48,7 +48,7 @@ TEST(DeviceReplay, ScoresAreThoseOfThePlainForm) {
 }
 
 TEST(DeviceReplay, HeadsKeepWhatTheyKeepOnTheCpu) {
-  for (const Case& c : device_cases()) {
+  for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
     const bool every = c.name == std::string("qwen3");  // way to place layers

@@ -153,7 +153,8 @@ std::vector<test::ModelRecipe> several_recipes() {
           test::tiny_qwen35moe(),
           with_layers(test::tiny_gpt_oss(), 4),
           test::tiny_granite(),
-          test::tiny_nemotron_dense()};
+          test::tiny_nemotron_dense(),
+          test::tiny_deepseek2()};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Several, ::testing::ValuesIn(several_recipes()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
@@ -256,8 +257,7 @@ TEST_P(SeveralGoldens, EveryBoundaryAgrees) {
   EXPECT_GE(n_seen, 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, SeveralGoldens, ::testing::ValuesIn(device_models()),
-                         model_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, SeveralGoldens, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -126,7 +126,33 @@ Status replay_scores_of(const ReplayParams& p) {
   return Status::ok();
 }
 
+/// Every head's value of a latent is its own, as is its part of `o`.
+Status latent_norms_of(const NormParams& p) {
+  const KvView& kv = p.kv;
+  const HostMatrix o(*p.o, p.o_data), map(*p.map, p.map_data);
+  const uint64_t n = p.map->n_out;
+  for (uint32_t t = 0; t < p.n_slots; ++t) {
+    std::vector<float> row = head_of(kv, true, t, 0), value(n);
+    kv_unrotate(row.data(), kv.head_dim, kv_rotation(kv.v_dtype, kv.head_dim));
+    double norm = 0;
+    for (uint64_t h = 0; h < p.n_heads; ++h) {
+      for (uint64_t j = 0; j < n; ++j) {
+        const std::vector<float> w = map.row(h, j);
+        value[j] = std::inner_product(w.begin(), w.end(), row.begin() + p.map_first, 0.0f);
+      }
+      for (uint64_t r = 0; r < p.n_outputs; ++r) {
+        const std::vector<float> w = o.row(0, r);
+        norm += std::fabs(std::inner_product(value.begin(), value.end(),
+                                             w.begin() + static_cast<std::ptrdiff_t>(h * n), 0.0));
+      }
+    }
+    p.norms[t] = static_cast<float>(norm / p.n_heads);
+  }
+  return Status::ok();
+}
+
 Status value_norms_of(const NormParams& p) {
+  if (p.map != nullptr) return latent_norms_of(p);
   const KvView& kv = p.kv;
   const uint32_t dim = kv.head_dim, group = p.n_heads / (p.n_kv == 0 ? kv.n_heads : p.n_kv);
   const HostMatrix o(*p.o, p.o_data);
@@ -330,9 +356,10 @@ class HostKernels final : public DeviceKernels {
   }
   uint64_t norm_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
   Status value_norms(const NormParams& p, const Queue& queue) const override {
-    host_queue(queue).give([p, o = *p.o]() mutable {
+    host_queue(queue).give([p, o = *p.o, map = p.map == nullptr ? TensorRef() : *p.map]() mutable {
       NormParams own = p;
       own.o = &o;
+      if (p.map != nullptr) own.map = &map;
       return value_norms_of(own);
     });
     return Status::ok();

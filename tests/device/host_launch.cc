@@ -37,6 +37,12 @@ Status HostLaunch::run() const {
     case LaunchKind::kAttention:
       attend();
       break;
+    case LaunchKind::kLatentQueries:
+      heads(latent_queries(layer().attention));
+      break;
+    case LaunchKind::kLatentOutputs:
+      heads(latent_outputs(layer().attention));
+      break;
     case LaunchKind::kDeltaNet:
       delta();
       break;
@@ -165,6 +171,19 @@ void HostLaunch::product(const RowProduct& p, const RowSum& sum) const {
   }
 }
 
+void HostLaunch::heads(const HeadProduct& p) const {
+  const HostMatrix w = matrix(*p.w);
+  for (uint64_t h = 0; h < p.n_heads(); ++h) {
+    for (uint64_t j = 0; j < p.w->n_out; ++j) {
+      const std::vector<float> row = w.row(h, j);
+      for (uint64_t r = 0; r < n(); ++r) {
+        const float* x = buf(p.x.buf) + r * p.x.row + p.x.first + h * p.x.head;
+        buf(p.y.buf)[r * p.y.row + p.y.first + h * p.y.head + j] = dot(row.data(), x, p.w->n_in);
+      }
+    }
+  }
+}
+
 void HostLaunch::ropes() const {
   const uint64_t stride = uint64_t{ws_.layout().max_rows} * ws_.layout().n_half;
   for (size_t i = 0; i < m_.ropes.size(); ++i) {
@@ -214,6 +233,8 @@ void HostLaunch::store(const KvLayer& kv, const BatchRow& row, const float* k,
   const BatchSequence& q = t.sequences[row.sequence];
   const BatchGroup& g = t.groups[uint64_t{row.sequence} * t.n_groups + kv.group];
   const uint64_t dim = uint64_t{kv.n_heads} * kv.head_dim;
+  const bool both[] = {false, true};
+  const std::span<const bool> sides(both, layer().attention.one_row() ? 1 : 2);
   const auto put = [&](std::byte* to, bool value) {
     const Status done = kv_encode_row(value ? kv.v_dtype : kv.k_dtype, value ? v : k, dim, to);
     (void)done.is_ok();
@@ -222,13 +243,13 @@ void HostLaunch::store(const KvLayer& kv, const BatchRow& row, const float* k,
     if (h == kv.n_heads) return;
     const uint64_t at = uint64_t{h} * kv.head_dim;
     const uint64_t slot = uint64_t{g.n_slots} - head_rows(g, h)->lag + row.index;
-    for (const bool value : {false, true}) {
+    for (const bool value : sides) {
       const Status done = kv_encode_row(value ? kv.v_dtype : kv.k_dtype, (value ? v : k) + at,
                                         kv.head_dim, head_row(kv, *head_rows(g, h), slot, value));
       (void)done.is_ok();
     }
   }
-  for (const bool value : {false, true}) {
+  for (const bool value : sides) {
     if (kv.window == 0) {
       put(slot_row(kv, g, uint64_t{g.n_slots} + row.index, value), value);
       continue;
@@ -266,7 +287,13 @@ void HostLaunch::rows() const {
     const float* cos = buf(Buf::kCos) + table + r * n_half;
     const float* sin = buf(Buf::kSin) + table + r * n_half;
     std::vector<float> q(q_dim);
-    for (uint64_t h = 0; h < a.n_heads; ++h) {
+    for (uint64_t h = 0; h < a.n_heads && a.latent; ++h) {
+      const uint64_t rot = a.rope.n_rot, one = a.latent.key_dim + rot;
+      std::copy_n(buf(Buf::kQuery) + r * q_dim + h * dim, dim, q.data() + h * dim);
+      std::copy_n(buf(Buf::kQ) + r * a.q.n_out + h * one + a.latent.key_dim, rot,
+                  q.data() + h * dim);
+    }
+    for (uint64_t h = 0; h < a.n_heads && !a.latent; ++h) {
       std::copy_n(buf(Buf::kQ) + r * a.q.n_out + h * (a.output_gate ? 2 * dim : dim), dim,
                   q.data() + h * dim);
     }
@@ -284,7 +311,12 @@ void HostLaunch::rows() const {
     std::copy(q.begin(), q.end(), buf(Buf::kQuery) + r * q_dim);
     if (a.kv_source >= 0) continue;
     std::vector<float> k(buf(Buf::kK) + r * kv_dim, buf(Buf::kK) + (r + 1) * kv_dim), v = k;
-    if (!a.v_from_k) std::copy_n(buf(Buf::kV) + r * kv_dim, kv_dim, v.data());
+    if (a.latent) {
+      const float* from = buf(Buf::kK) + r * kv_dim;
+      std::copy_n(from + a.latent.rank, a.rope.n_rot, k.data());
+      norm(from, m_.floats(a.latent.kv_norm), s_.rms_eps, a.latent.rank, k.data() + a.rope.n_rot);
+    } else if (!a.v_from_k)
+      std::copy_n(buf(Buf::kV) + r * kv_dim, kv_dim, v.data());
     for (uint64_t i = 0; a.v_bias && i < kv_dim; ++i) v[i] += m_.floats(a.v_bias)[i];
     for (uint64_t h = 0; a.v_norm && h < a.n_kv_heads; ++h)
       norm(v.data() + h * dim, nullptr, s_.rms_eps, dim, v.data() + h * dim);

@@ -14,6 +14,7 @@
 #include "device/host_device.h"
 #include "device/host_mamba.h"
 #include "device/host_matrix.h"
+#include "device/latent.h"
 #include "device/loaded_model.h"
 #include "device/pass_kernels.h"
 #include "device/session.h"
@@ -93,6 +94,7 @@ class HostLaunch {
   void pairs() const;
   void product(const RowProduct& p, const RowSum& sum) const;
   void residual(const RowSum& sum) const;
+  void heads(const HeadProduct& p) const;
   void ropes() const;
   KvLayer kv() const;
   void rows() const;

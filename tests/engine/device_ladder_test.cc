@@ -344,7 +344,7 @@ TEST_P(LadderGoldens, ThreeTiersAgreeWithTheGoldens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, LadderGoldens, ::testing::ValuesIn(device_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Engine, LadderGoldens, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

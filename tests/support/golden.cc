@@ -93,19 +93,10 @@ GoldenPerplexity read_perplexity(JsonReader& json) {
 
 constexpr std::string_view kLatent[] = {"rand-deepseek2", "rand-glm-flash"};
 
-/// Models with latent attention, which GPU tiers refuse by name.
-bool only_on_the_cpu(const std::string& name) {
-  return stores_one_row(name);
-}
-/// Those and hybrids with Mamba-2.
+/// Hybrids with Mamba-2, and models with latent attention, which CUDA's tier refuses by name.
 bool not_on_cuda(const std::string& name) {
   return name.starts_with("rand-granite") || name.starts_with("rand-nemotron") ||
-         only_on_the_cpu(name);
-}
-std::vector<std::string> all_but(bool (*refused)(const std::string&)) {
-  std::vector<std::string> all = all_models();
-  std::erase_if(all, refused);
-  return all;
+         stores_one_row(name);
 }
 
 std::string golden_in(const std::string& folder, std::string_view name) {
@@ -175,19 +166,17 @@ const std::vector<std::string>& all_models() {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
     if (test::suites_tier() == "cuda") std::erase_if(all, not_on_cuda);
-    if (test::suites_tier() == "vulkan") std::erase_if(all, only_on_the_cpu);
     return all;
   }();
   return names;
 }
 
-const std::vector<std::string>& device_models() {
-  static const std::vector<std::string> names = all_but(only_on_the_cpu);
-  return names;
-}
-
 const std::vector<std::string>& cuda_models() {
-  static const std::vector<std::string> names = all_but(not_on_cuda);
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = all_models();
+    std::erase_if(all, not_on_cuda);
+    return all;
+  }();
   return names;
 }
 

@@ -71,11 +71,9 @@ struct FixtureList {
 /// not cover: kinds of rope scaling, biases, one window for all layers.
 const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
-/// Both; where suites run on a GPU, without those that only the CPU computes.
+/// Both, all of which the room of GPU tiers has launches for; where suites run on a CUDA device,
+/// those that its tier takes: no hybrids with Mamba-2 and no latent attention.
 const std::vector<std::string>& all_models();
-/// Those that the room of GPU tiers has launches for: all but latent attention; and those that
-/// CUDA's tier takes, without hybrids with Mamba-2.
-const std::vector<std::string>& device_models();
 const std::vector<std::string>& cuda_models();
 /// Whether a model's stored rows are keys and values in one, which have one codec.
 bool stores_one_row(std::string_view name);

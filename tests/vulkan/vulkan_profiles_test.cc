@@ -49,7 +49,7 @@ TEST(VulkanProfiles, TakeNoMoreThanTheDeviceHas) {
     EXPECT_GE(p.threads, 8u);
     EXPECT_LE(p.threads, 64u);  // shaders have room for so many
     EXPECT_LE(p.gathering_threads, std::min(256u, as.max_invocations));
-    for (uint32_t dim = 8; dim <= 512; dim += 8) {
+    for (uint32_t dim = 8; dim <= 1024; dim += 8) {
       const uint32_t rows = p.attention_tile(dim);
       EXPECT_GE(rows, 1u);
       EXPECT_LE(rows, p.attention_rows);
@@ -333,14 +333,16 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair(test::tiny_gemma3(), SHARPI_KV_Q8_0),
                       std::pair(test::tiny_qwen35(), SHARPI_KV_Q4),
                       std::pair(test::tiny_qwen3moe(), SHARPI_KV_BF16),
-                      std::pair(test::tiny_nemotron(), SHARPI_KV_BF16)),
+                      std::pair(test::tiny_nemotron(), SHARPI_KV_BF16),
+                      std::pair(test::wide_deepseek2(), SHARPI_KV_Q8_0)),
     [](const ::testing::TestParamInfo<std::pair<test::ModelRecipe, int32_t>>& p) {
       return p.param.first.arch + "_" + std::to_string(p.index);
     });
 
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanClasses,
                          ::testing::Values(wide_heads(), test::tiny_gemma3(), test::tiny_qwen3moe(),
-                                           test::tiny_qwen35(), test::tiny_granite()),
+                                           test::tiny_qwen35(), test::tiny_granite(),
+                                           test::wide_deepseek2()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
                            return p.param.arch + "_" + std::to_string(p.index);
                          });

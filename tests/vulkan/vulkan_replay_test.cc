@@ -58,6 +58,8 @@ std::vector<Case> few_layers() {
   all.push_back({"heads_of_512", heads_of(512), {SHARPI_KV_Q4}});
   all.push_back({"a_layer_without_rope", deep(test::tiny_smollm3(), 4)});
   all.push_back({"neighbours", deep(test::tiny_llama(), 2)});
+  all.push_back({"latents", test::tiny_deepseek2(), stored_dtypes()});
+  all.push_back({"wide_latents", test::wide_deepseek2(), {SHARPI_KV_Q4}});
   all.push_back({"learned_sinks", deep(test::tiny_gpt_oss(), 2)});
   return all;
 }
@@ -81,7 +83,11 @@ TEST_P(VulkanReplayLives, KeepWhatTheCpuKeeps) {
 }
 
 std::vector<Case> lives() {
-  return {{"qwen3", heads_of(32)}, few_layers()[1], few_layers()[2], few_layers()[3]};
+  return {{"qwen3", heads_of(32)},
+          few_layers()[1],
+          few_layers()[2],
+          few_layers()[3],
+          {"latents", test::tiny_deepseek2()}};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanReplayLives, ::testing::ValuesIn(lives()), name_of);
 

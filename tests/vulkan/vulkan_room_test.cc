@@ -74,7 +74,7 @@ TEST_P(OnVulkan, LogitsAreTheGoldens) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, OnVulkan, ::testing::ValuesIn(device_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, OnVulkan, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

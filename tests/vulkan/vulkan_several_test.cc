@@ -110,7 +110,8 @@ TEST_P(VulkanSeveral, GiveTheBitsOfOneAndHoldWhatThePlanSays) {
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanSeveral,
                          ::testing::Values(with_layers(test::tiny_qwen3(), 3), test::tiny_gemma3(),
                                            with_layers(test::tiny_qwen3moe(), 3),
-                                           test::tiny_qwen35(), test::tiny_granite()),
+                                           test::tiny_qwen35(), test::tiny_granite(),
+                                           test::tiny_deepseek2()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
                            return p.param.arch + "_" + std::to_string(p.index);
                          });

@@ -410,11 +410,11 @@ TEST_P(VulkanWays, SlotsAreAsManyAsABlockHolds) {
 }
 
 std::vector<test::ModelRecipe> vulkan_recipes() {
-  return {test::tiny_qwen3(),   test::tiny_gemma3(),    test::tiny_qwen3moe(),
-          test::tiny_olmoe(),   test::tiny_gemma4(),    test::tiny_gemma4kv(),
-          test::tiny_qwen35(),  test::tiny_qwen35moe(), test::tiny_gemma4moe(),
-          test::tiny_gpt_oss(), test::tiny_granite(),   test::tiny_nemotron_dense(),
-          test::tiny_nemotron()};
+  return {test::tiny_qwen3(),    test::tiny_gemma3(),    test::tiny_qwen3moe(),
+          test::tiny_olmoe(),    test::tiny_gemma4(),    test::tiny_gemma4kv(),
+          test::tiny_qwen35(),   test::tiny_qwen35moe(), test::tiny_gemma4moe(),
+          test::tiny_gpt_oss(),  test::tiny_granite(),   test::tiny_nemotron_dense(),
+          test::tiny_nemotron(), test::tiny_deepseek2()};
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanWays, ::testing::ValuesIn(vulkan_recipes()),

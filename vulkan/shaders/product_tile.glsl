@@ -2,6 +2,11 @@
 // Products for many rows: 64 threads make 64 rows times 64 outputs (two matrices: times 32 of each). Every 32 elements
 // are unpacked once into the workgroup's memory, four elements of each of the 64 after each other; a thread has the
 // sums of every eighth row and output. Which rows and matrices, and what becomes of a sum, says who includes this.
+// Where a row's elements are, and whether all rows begin at multiples of four: of rows one behind the other.
+#ifndef X_OF
+#define X_OF(r) (p.x + uint64_t(row_of(r)) * p.n_in * 4)
+#define BY_FOURS (p.n_in % 4 == 0)
+#endif
 shared vec4 weights[8 * 64], rows[8 * 64];
 void bring_weights(uint j, uint run) {
   float w[32];
@@ -18,8 +23,8 @@ void bring_weights(uint j, uint run) {
 }
 void bring_row(uint r, uint run) {
   const uint n = r < tile.end ? min(32, p.n_in - run * 32) : 0;
-  const uint64_t at = r < tile.end ? p.x + (uint64_t(row_of(r)) * p.n_in + run * 32) * 4 : p.x;
-  if (n == 32 && p.n_in % 4 == 0) {
+  const uint64_t at = r < tile.end ? X_OF(r) + run * 128 : p.x;
+  if (n == 32 && BY_FOURS) {
     for (uint k = 0; k < 8; ++k) rows[k * 64 + me()] = F32x4(at).v[k];
   } else {
     for (uint k = 0; k < 8; ++k) {

@@ -5,8 +5,9 @@
 #include "memory.glsl"
 // One head of a row, of queries, keys or values (WHICH), from its projection to where attention or
 // store.comp read it: bias, norm, RoPE, the session's captured queries, rotation. A workgroup has a
-// head of a row.
-layout(constant_id = 1) const uint WHICH = 0;     // 0 queries, 1 keys, 2 values
+// head of a row. Of latent attention, queries have what is turned in `from` and the rest in `to`
+// already; the stored row has its latent first, which is normed alone.
+layout(constant_id = 1) const uint WHICH = 0;     // 0 queries, 1 keys, 2 values; of latents: 3 queries, 4 rows
 layout(constant_id = 2) const uint NORM = 0;      // 0 none, 1 per head, 2 of the whole vector
 layout(constant_id = 3) const uint NEIGHBOURS = 0;
 layout(constant_id = 4) const uint ROTATED = 0;   // elements that are rotated together
@@ -18,30 +19,28 @@ layout(push_constant) uniform P {
   float temperature;           // AttentionSpec
   uint temperature_rows;
 } p;
-shared float head[512];
+shared float head[1024];
 #include "rotation.glsl"
 float value(uint64_t from, uint h, uint i) {
   float x = F32(from).v[h * p.head_stride + i];
   if (HAS(bias, 4)) x += F32(p.bias).v[h * p.dim + i];
   return x;
 }
-void capture(uint r, uint h) {
-  if (WHICH != 0 || p.query_high == 0xFFFFFFFFu) return;
-  const BatchRow row = Rows(p.rows).v[r];
-  const Sequence s = Sequences(p.sequences).v[row.sequence];
-  // Of rows that one place of the ring is for, the last: nothing else orders them.
-  if (s.queries == 0 || row.index + s.query_rows < s.n_rows) return;
-  const uint skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
-  const uint64_t offset = uint64_t(p.query_high) << 32 | p.query_low;
-  const uint i = (s.flags & kQueryRing) != 0 ? uint(row.position % s.query_rows)
-                                              : row.index - skip;
-  F32 to = F32(s.queries + (offset * s.query_rows + uint64_t(i) * p.n_heads * p.dim) * 4);
-  for (uint d = me(); d < p.dim; d += threads()) to.v[h * p.dim + d] = head[d];
+// Elements that are turned come first where attention reads a row, and last in its projection.
+void take_latent(uint64_t from, F32 to, uint h) {
+  const uint n_rot = 2 * p.n_half, rank = p.dim - n_rot;
+  if (WHICH == 3) {
+    for (uint i = me(); i < p.dim; i += threads())
+      head[i] = i < n_rot ? F32(from).v[h * p.head_stride + i] : to.v[i];
+  } else {
+    float sum = 0.0;
+    for (uint i = me(); i < rank; i += threads()) sum += F32(from).v[i] * F32(from).v[i];
+    const float f = 1.0 / sqrt(sum_all(sum) / float(rank) + p.eps);
+    for (uint i = me(); i < rank; i += threads()) head[n_rot + i] = F32(from).v[i] * f * F32(p.weight).v[i];
+    for (uint i = me(); i < n_rot; i += threads()) head[i] = F32(from).v[rank + i];
+  }
 }
-void main() {
-  const uint r = item() / p.n_heads, h = item() % p.n_heads;
-  if (r >= p.n_rows || Rows(p.rows).v[r].sequence == kNoSequence) return;
-  const uint64_t from = p.from + uint64_t(r) * p.from_stride * 4;
+void take(uint64_t from, uint h) {
   float sum = 0.0;
   if (NORM == 2) {
     for (uint i = me(); i < p.n_heads * p.dim; i += threads()) {
@@ -61,6 +60,27 @@ void main() {
     if (HAS(weight, 5)) x *= F32(p.weight).v[NORM == 2 ? h * p.dim + i : i];
     head[i] = x;
   }
+}
+void capture(uint r, uint h) {
+  if ((WHICH != 0 && WHICH != 3) || p.query_high == 0xFFFFFFFFu) return;
+  const BatchRow row = Rows(p.rows).v[r];
+  const Sequence s = Sequences(p.sequences).v[row.sequence];
+  // Of rows that one place of the ring is for, the last: nothing else orders them.
+  if (s.queries == 0 || row.index + s.query_rows < s.n_rows) return;
+  const uint skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
+  const uint64_t offset = uint64_t(p.query_high) << 32 | p.query_low;
+  const uint i = (s.flags & kQueryRing) != 0 ? uint(row.position % s.query_rows)
+                                              : row.index - skip;
+  F32 to = F32(s.queries + (offset * s.query_rows + uint64_t(i) * p.n_heads * p.dim) * 4);
+  for (uint d = me(); d < p.dim; d += threads()) to.v[h * p.dim + d] = head[d];
+}
+void main() {
+  const uint r = item() / p.n_heads, h = item() % p.n_heads;
+  if (r >= p.n_rows || Rows(p.rows).v[r].sequence == kNoSequence) return;
+  const uint64_t from = p.from + uint64_t(r) * p.from_stride * 4;
+  F32 to = F32(p.to + (uint64_t(r) * p.n_heads + h) * p.dim * 4);
+  if (WHICH >= 3) take_latent(from, to, h);
+  else take(from, h);
   barrier();
   if (WHICH != 2) {
     for (uint j = me(); j < p.n_half; j += threads()) {
@@ -81,6 +101,5 @@ void main() {
   capture(r, h);
   barrier();
   rotate_head(p.dim, ROTATED);
-  F32 to = F32(p.to + (uint64_t(r) * p.n_heads + h) * p.dim * 4);
   for (uint i = me(); i < p.dim; i += threads()) to.v[i] = head[i];
 }

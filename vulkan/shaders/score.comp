@@ -16,7 +16,7 @@ layout(push_constant) uniform P {
       adds;
   float scale;
 } p;
-shared float head[512];
+shared float head[1024];
 #include "rotation.glsl"
 float product(uint g, uint slot) {
   const Stored k = stored(p.pages, slot_address(p.k, slot, p.block_stride, 0, p.k_row_bytes));

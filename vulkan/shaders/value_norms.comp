@@ -13,7 +13,7 @@ layout(push_constant) uniform P {
   uint64_t v, o, norms, pages;
   uint n_slots, n_heads, n_kv_heads, dim, v_row_bytes, block_stride, n_out, row_bytes;
 } p;
-shared float head[512];
+shared float head[1024];
 #include "rotation.glsl"
 void main() {
   const uint g = item() / p.n_slots, t = item() % p.n_slots, group = p.n_heads / p.n_kv_heads;

@@ -75,6 +75,9 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return send_logits(p);
     case LaunchKind::kHiddenRows:
       return hidden_rows(p);
+    case LaunchKind::kLatentQueries:
+    case LaunchKind::kLatentOutputs:
+      break;  // support.cc refuses latent attention
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kReplay:

@@ -58,6 +58,12 @@ Status check_room(uint32_t layer, const DeviceProfile& device, const std::string
 }
 
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
+  if (a.latent) {
+    return Status::error(Code::kUnsupported,
+                         "layer %u has multi-head latent attention, which CUDA's tier does not "
+                         "compute yet; the CPU and Vulkan's tier do",
+                         layer);
+  }
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), a.head_dim) == std::end(kHeadDims)) {
     return Status::error(
         Code::kUnsupported,

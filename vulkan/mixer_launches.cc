@@ -93,7 +93,10 @@ Status PassLaunches::store(const KvLayer& kv, bool value, const float* from) con
 }
 
 /// Each head's matrix times its part of every row. Rows are floats, in `fast` too.
-Status PassLaunches::heads(const device::HeadProduct& p) const {
+Status PassLaunches::heads() const {
+  const AttentionSpec& a = layer().attention;
+  const device::HeadProduct p =
+      l_.kind == LaunchKind::kLatentQueries ? device::latent_queries(a) : device::latent_outputs(a);
   const TensorRef& w = *p.w;
   const uint64_t ends = p.x.first | p.x.head | p.x.row | w.n_in;
   const bool tiles = in_tiles(m_.plan->model, n());

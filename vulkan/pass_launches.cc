@@ -35,9 +35,8 @@ Status PassLaunches::make() const {
     case LaunchKind::kAttention:
       return attend();
     case LaunchKind::kLatentQueries:
-      return heads(device::latent_queries(layer().attention));
     case LaunchKind::kLatentOutputs:
-      return heads(device::latent_outputs(layer().attention));
+      return heads();
     case LaunchKind::kDeltaNet:
       return delta();
     case LaunchKind::kMamba:

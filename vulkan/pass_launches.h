@@ -124,7 +124,7 @@ class PassLaunches {
   enum HeadRow : uint32_t { kQueryRow, kKeyRow, kValueRow, kLatentQuery, kLatentRow };
   Status head_rows(HeadRow which, const float* from, float* to) const;
   Status latent_rows() const;
-  Status heads(const device::HeadProduct& p) const;
+  Status heads() const;
   Status store(const KvLayer& kv, bool value, const float* from) const;
   Args attention_args(const KvLayer& kv, const void* queries, float* to) const;
   Status attend() const;

@@ -44,6 +44,28 @@ std::string joined(const LaunchList& list, const Launch& l, const char* between)
   return text.append("]");
 }
 
+/// What stands between a mixer's first and last products.
+const char* name_in_mixer(LaunchKind kind) {
+  switch (kind) {
+    case LaunchKind::kRows:
+      return "rows";
+    case LaunchKind::kReplay:
+      return "replay scores";
+    case LaunchKind::kAttention:
+      return "attention";
+    case LaunchKind::kLatentQueries:
+      return "latent queries";
+    case LaunchKind::kLatentOutputs:
+      return "latent outputs";
+    case LaunchKind::kDeltaNet:
+      return "delta net";
+    case LaunchKind::kMamba:
+      return "mamba";
+    default:
+      return "";  // name_of() has it
+  }
+}
+
 /// What is the same in every list.
 const char* name_of(LaunchKind kind) {
   switch (kind) {
@@ -60,19 +82,13 @@ const char* name_of(LaunchKind kind) {
     case LaunchKind::kKeepRing:
       return "keep ring";
     case LaunchKind::kRows:
-      return "rows";
     case LaunchKind::kReplay:
-      return "replay scores";
     case LaunchKind::kAttention:
-      return "attention";
     case LaunchKind::kLatentQueries:
-      return "latent queries";
     case LaunchKind::kLatentOutputs:
-      return "latent outputs";
     case LaunchKind::kDeltaNet:
-      return "delta net";
     case LaunchKind::kMamba:
-      return "mamba";
+      return name_in_mixer(kind);
     case LaunchKind::kActivation:
       return "activation";
     case LaunchKind::kRouter:

@@ -97,7 +97,6 @@ ModelRecipe tiny_granite();    // Mamba-2 and attention, a mixture with a shared
 ModelRecipe tiny_nemotron();   // layers of one thing only
 ModelRecipe tiny_nemotron_dense();
 ModelRecipe tiny_deepseek2();  // latent attention, a dense layer and then experts
-ModelRecipe wide_deepseek2();  // with rows of 512 + 64 elements
 std::vector<ModelRecipe> tiny_recipes();
 /// These, and of the three above those that the tier of these suites computes.
 std::vector<ModelRecipe> with_newer_kinds(std::vector<ModelRecipe> recipes);

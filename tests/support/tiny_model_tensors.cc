@@ -478,18 +478,6 @@ ModelRecipe tiny_deepseek2() {
   return r;
 }
 
-ModelRecipe wide_deepseek2() {
-  ModelRecipe r = tiny_deepseek2();
-  r.n_layers = 2;
-  r.n_heads = 5;
-  r.latent_rank = 512;
-  r.n_rot = 64;
-  r.head_dim = 576;
-  r.q_rank = 0;
-  r.value_dim = 64;
-  return r;
-}
-
 std::vector<ModelRecipe> with_newer_kinds(std::vector<ModelRecipe> recipes) {
   if (suites_tier() == "cuda") return recipes;
   recipes.push_back(tiny_granite());

@@ -334,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair(test::tiny_qwen35(), SHARPI_KV_Q4),
                       std::pair(test::tiny_qwen3moe(), SHARPI_KV_BF16),
                       std::pair(test::tiny_nemotron(), SHARPI_KV_BF16),
-                      std::pair(test::wide_deepseek2(), SHARPI_KV_Q8_0)),
+                      std::pair(wide_latents(), SHARPI_KV_Q8_0)),
     [](const ::testing::TestParamInfo<std::pair<test::ModelRecipe, int32_t>>& p) {
       return p.param.first.arch + "_" + std::to_string(p.index);
     });
@@ -342,7 +342,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanClasses,
                          ::testing::Values(wide_heads(), test::tiny_gemma3(), test::tiny_qwen3moe(),
                                            test::tiny_qwen35(), test::tiny_granite(),
-                                           test::wide_deepseek2()),
+                                           wide_latents()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
                            return p.param.arch + "_" + std::to_string(p.index);
                          });

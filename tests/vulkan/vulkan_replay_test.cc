@@ -59,7 +59,7 @@ std::vector<Case> few_layers() {
   all.push_back({"a_layer_without_rope", deep(test::tiny_smollm3(), 4)});
   all.push_back({"neighbours", deep(test::tiny_llama(), 2)});
   all.push_back({"latents", test::tiny_deepseek2(), stored_dtypes()});
-  all.push_back({"wide_latents", test::wide_deepseek2(), {SHARPI_KV_Q4}});
+  all.push_back({"wide_latents", wide_latents(), {SHARPI_KV_Q4}});
   all.push_back({"learned_sinks", deep(test::tiny_gpt_oss(), 2)});
   return all;
 }

@@ -45,6 +45,19 @@ inline Result<std::vector<std::unique_ptr<Backend>>> host_and_small_blocks(const
   return out;
 }
 
+/// Latent attention with stored rows of 512 + 64 elements, as published models have them.
+inline test::ModelRecipe wide_latents() {
+  test::ModelRecipe r = test::tiny_deepseek2();
+  r.n_layers = 2;
+  r.n_heads = 2;
+  r.latent_rank = 512;
+  r.n_rot = 64;
+  r.head_dim = 576;
+  r.q_rank = 0;
+  r.value_dim = 64;
+  return r;
+}
+
 }  // namespace sharpi::testing
 
 /// At the beginning of a test: it needs a device.

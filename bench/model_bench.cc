@@ -16,6 +16,7 @@
 //   SHARPI_BENCH_STATS               file for what the model says about its segments, as JSON
 //   SHARPI_BENCH_BATCH=1             sessions that decode together
 //   SHARPI_BENCH_GROUPS=1            in so many calls at once, each of its share of them
+//   SHARPI_BENCH_REPLAY=0            n = sessions keep replay scores of every n-th query
 //   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
 // "save" and "restore" are a session of DEPTH or PREFILL tokens, in the form that moves it to
 // another process: examples/move.c does so through a pipe.
@@ -85,7 +86,7 @@ std::vector<sharpi_device_request> on_gpus(const std::string& text) {
 struct Settings {
   std::string model, kv = "auto";
   uint32_t n_threads = 2, depth = 0, rounds = 7, tokens = 16, batch = 1, prompt = 512, chunk = 512;
-  uint32_t gpu = 0, budget = 0, groups = 1;
+  uint32_t gpu = 0, budget = 0, groups = 1, replay = 0;
   std::vector<sharpi_device_request> devices;
   uint32_t stream_rows = 0;
   int32_t gpu_layers = -1, gpu_ffn = -1, expert_slots = -1;
@@ -103,6 +104,7 @@ struct Settings {
     s.exact = env_count("SHARPI_BENCH_EXACT", 0) != 0;
     s.gpu = env_count("SHARPI_BENCH_GPU", 0);
     s.budget = env_count("SHARPI_BENCH_BUDGET", 0);
+    s.replay = env_count("SHARPI_BENCH_REPLAY", 0);
     s.gpu_layers = env_pin("SHARPI_BENCH_GPU_LAYERS");
     s.gpu_ffn = env_pin("SHARPI_BENCH_GPU_FFN");
     s.expert_slots = env_pin("SHARPI_BENCH_EXPERT_SLOTS");
@@ -249,6 +251,11 @@ class Bench {
     const size_t comma = settings_.kv.find(',');
     sp.k_dtype = kv_dtype(settings_.kv.substr(0, comma));
     sp.v_dtype = comma == std::string::npos ? sp.k_dtype : kv_dtype(settings_.kv.substr(comma + 1));
+    if (settings_.replay != 0) {
+      sp.capture_window = 64;
+      sp.replay = 1;
+      sp.replay_every = settings_.replay;
+    }
     sharpi_plan_params pp;
     sharpi_plan_params_init(&pp, sizeof pp);
     pp.n_gpu_layers = settings_.gpu == 1 ? static_cast<int32_t>(work_.n_layers()) : 0;

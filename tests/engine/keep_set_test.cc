@@ -180,7 +180,6 @@ std::vector<PlainRequest> requests() {
     out.push_back(PlainRequest{p, 200, 64, 0, 13, 12});
     out.push_back(PlainRequest{p, 100, 20, 4, 7, 21});
   }
-  if (on_gpu() && !on_vulkan()) return out;
   for (const sharpi_policy p : {SHARPI_POLICY_REPLAY, SHARPI_POLICY_MIXED})
     out.push_back(PlainRequest{p, 180, 20, 4, 13, 12});
   return out;
@@ -191,7 +190,7 @@ TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
     const Loaded l = load(path(), setup_with([=](sharpi_plan_params*, sharpi_session_params* s) {
                             s->k_dtype = s->v_dtype = kv;
                             s->capture_window = 64;
-                            s->replay = on_gpu() && !on_vulkan() ? 0 : 1;
+                            s->replay = 1;
                           }));
     Chat chat(l.model.get());
     chat.prefill(prompt(0, 500));
@@ -203,7 +202,7 @@ TEST_P(PlainKeepSets, AreKeptUpToScoreTies) {
 TEST_P(PlainKeepSets, AlsoAfterACompactionAndDecoding) {
   const Loaded l = load(path(), setup_with([](sharpi_plan_params*, sharpi_session_params* s) {
                           s->capture_window = 64;
-                          s->replay = on_gpu() && !on_vulkan() ? 0 : 1;
+                          s->replay = 1;
                         }));
   Chat chat(l.model.get());
   chat.prefill(prompt(1, 600));

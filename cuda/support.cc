@@ -118,44 +118,24 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
   return Status::ok();
 }
 
-/// Whether a GPU has run the kernels of Mamba-2 and of what its models bring: until then they are
-/// refused.
-constexpr bool kHasRun = true;
-
-Status not_yet(uint32_t layer, const char* what) {
-  if (kHasRun) return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "layer %u %s, for which CUDA's tier has kernels that no GPU has run yet; "
-                       "the CPU and Vulkan's "
-                       "tier compute it",
-                       layer, what);
-}
-
 Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
-  if (takes_mamba2(mamba2_shape(m))) return not_yet(layer, "is of Mamba-2");
+  if (takes_mamba2(mamba2_shape(m))) return Status::ok();
   return Status::error(Code::kUnsupported,
                        "layer %u is of Mamba-2 with states of %u elements and a convolution of %u "
                        "taps; the GPU takes 16, 32, 64, 128 or 256 elements and 2 to 4 taps",
                        layer, m.state_dim, m.conv_kernel);
 }
 
-/// What a layer's FFN block here is, and what its blocks add to the residual stream.
 Status check_ffn(uint32_t layer, const LayerSpec& l, const Placement& placement) {
-  const bool mixer = placement.mixer[layer] == DeviceIndex::kHere,
-             ffn = placement.ffn[layer] == DeviceIndex::kHere;
-  if ((mixer || ffn) && l.residual_scale != 1.0f)
-    SHARPI_TRY(not_yet(layer, "scales what it adds to the residual stream"));
-  if (!ffn || l.ffn.kind == FfnKind::kNone) return Status::ok();
-  if (l.ffn.kind == FfnKind::kMoe) {
-    const bool shares = l.ffn.scores == RouterScores::kSoftmax && !l.ffn.choice_bias;
-    if (l.ffn.gate && shares && l.ffn.share_scale == 1.0f) return check_experts(layer, l.ffn);
-    return Status::error(Code::kUnsupported,
-                         "layer %u has experts without a gate, or chosen by other numbers than "
-                         "their shares, which CUDA's tier does not compute yet; the CPU and "
-                         "Vulkan's tier do",
-                         layer);
-  }
-  return l.ffn.gate ? Status::ok() : not_yet(layer, "has an FFN without a gate");
+  if (placement.ffn[layer] != DeviceIndex::kHere || l.ffn.kind != FfnKind::kMoe)
+    return Status::ok();
+  const bool shares = l.ffn.scores == RouterScores::kSoftmax && !l.ffn.choice_bias;
+  if (l.ffn.gate && shares && l.ffn.share_scale == 1.0f) return check_experts(layer, l.ffn);
+  return Status::error(Code::kUnsupported,
+                       "layer %u has experts without a gate, or chosen by other numbers than "
+                       "their shares, which CUDA's tier does not compute yet; the CPU and "
+                       "Vulkan's tier do",
+                       layer);
 }
 
 Status check_columns(const std::string& what, uint32_t n) {
@@ -224,12 +204,6 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
       }
     }
     SHARPI_TRY(check_ffn(l, layer, placement));
-  }
-  if (placement.head == DeviceIndex::kHere && spec.logit_scale != 1.0f && !kHasRun) {
-    return Status::error(Code::kUnsupported,
-                         "%s scales its logits, for which CUDA's tier has a kernel that no GPU has "
-                         "run yet; the CPU and Vulkan's tier compute it",
-                         spec.architecture.c_str());
   }
   return Status::ok();
 }

@@ -468,10 +468,10 @@ typedef struct sharpi_session_params {
                                                     capture_window, decoded tokens above all, get theirs
                                                     together, before the window is full or the session is
                                                     compacted. Needs a capture_window (default then 64) of
-                                                    at least 64; UNSUPPORTED where layers of full
-                                                    attention are on a CUDA device, whose kernel has not
-                                                    run yet. A session with replay restores only blobs of
-                                                    such sessions (MISMATCH). */
+                                                    at least 64; UNSUPPORTED where a CUDA device has too
+                                                    little shared memory a block for heads of 512 (the
+                                                    layer is named). A session with replay restores only
+                                                    blobs of such sessions (MISMATCH). */
   uint32_t replay_every;                       /**< With replay: only every so many-th query is asked, 1 to 16;
                                                     default 1. 4 costs a quarter and finds less. */
   uint32_t archive_rows;                       /**< Rows of each KV head of full attention that compactions

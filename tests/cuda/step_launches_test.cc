@@ -219,6 +219,8 @@ std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts&
     if (op.kind == OpKind::kDeltaIn)
       add({&l.delta.qkv, &l.delta.gate, &l.delta.alpha, &l.delta.beta});
     if (op.kind == OpKind::kDeltaOut) add({&l.delta.out});
+    if (op.kind == OpKind::kMambaIn) add({&l.mamba.xbc, &l.mamba.gate, &l.mamba.dt});
+    if (op.kind == OpKind::kMambaOut) add({&l.mamba.out});
     if (op.kind == OpKind::kFfnIn) add({&f.gate, &f.up});
     if (op.kind == OpKind::kFfnOut) add({&f.down});
     if (op.kind == OpKind::kRoute) add({&f.router});

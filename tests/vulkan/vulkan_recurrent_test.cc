@@ -4,6 +4,7 @@
 // as wide as those of real models.
 #include <algorithm>
 
+#include "engine/session_blob.h"
 #include "vulkan/vulkan_tier.h"
 
 namespace sharpi::testing {

@@ -1238,8 +1238,8 @@ class SessionOptions(TypedDict, total=False):
     them, compaction moves them, and a call that fails leaves none. Rows of passes of no more tokens
     than the capture_window, decoded tokens above all, get theirs together, before the window is
     full or the session is compacted. Needs a capture_window (default then 64) of at least 64;
-    UNSUPPORTED where layers of full attention are on a CUDA device, whose kernel has not run yet. A
-    session with replay restores only blobs of such sessions (MISMATCH)."""
+    UNSUPPORTED where a CUDA device has too little shared memory a block for heads of 512 (the layer
+    is named). A session with replay restores only blobs of such sessions (MISMATCH)."""
     replay_every: Optional[int]
     """With replay: only every so many-th query is asked, 1 to 16; default 1. 4 costs a quarter and
     finds less."""

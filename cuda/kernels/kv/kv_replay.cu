@@ -114,10 +114,35 @@ struct Block {
     }
   }
 
-  /// A warp's head from memory, as RoPE left it or as the keys are rotated.
-  __device__ void fetch_head(const float* from, bool rotated) const {
+  /// Elements of a lane of all terms of its warp.
+  static constexpr int kEach = 2 * kGroups, kPart = 16 / kGroups;
+  using Fetched = float[kEach][kPart];
+
+  /// A warp's rows of terms [first, first + n), all on their way at once; others are zero.
+  __device__ __forceinline__ void fetch_terms(uint32_t first, uint32_t n, Fetched& x) const {
+    const ReplayParams& p = a.p;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const uint32_t t = warp + static_cast<uint32_t>(i) * kReplayWarps;
+      const uint32_t row = p.first_asked + (first + t) / a.group * p.every;
+      const float* from = p.queries + (p.first_query + row) % p.query_rows * p.query_stride +
+                          uint64_t{kv * a.group + (first + t) % a.group} * dim;
+#pragma unroll
+      for (int k = 0; k < kPart; ++k) {
+        const uint32_t d = static_cast<uint32_t>(k) * 32 + lane;
+        x[i][k] = t < n && d < dim ? from[d] : 0.0f;
+      }
+    }
+  }
+
+  /// A fetched head, as RoPE left it or as the keys are rotated.
+  __device__ __forceinline__ void put_head(const float (&x)[kPart], bool rotated) const {
     __syncwarp();
-    for (uint32_t d = lane; d < dim; d += 32) head[d] = from == nullptr ? 0.0f : from[d];
+#pragma unroll
+    for (int k = 0; k < kPart; ++k) {
+      const uint32_t d = static_cast<uint32_t>(k) * 32 + lane;
+      if (d < dim) head[d] = x[k];
+    }
     __syncwarp();
     if (a.rotation == 0 || rotated == a.p.rotated) return;
     if (rotated) {
@@ -149,19 +174,13 @@ struct Block {
       store_numbers(to + d * 2, kTerms * pitch, head[d], head[d + 1]);
   }
 
-  /// Terms [first, first + n) of the chunk; others are zero.
-  __device__ void load_terms(uint32_t first, uint32_t n) const {
-    const ReplayParams& p = a.p;
-    for (uint32_t t = warp; t < kTerms; t += kReplayWarps) {
-      const float* from = nullptr;
-      if (t < n) {
-        const uint32_t row = p.first_asked + (first + t) / a.group * p.every;
-        from = p.queries + (p.first_query + row) % p.query_rows * p.query_stride +
-               uint64_t{kv * a.group + (first + t) % a.group} * dim;
-      }
-      fetch_head(from, true);
+  __device__ __forceinline__ void store_terms(const Fetched& x) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const uint32_t t = warp + static_cast<uint32_t>(i) * kReplayWarps;
+      put_head(x[i], true);
       store_head(t, false);
-      fetch_head(from, false);
+      if (a.rotation != 0) put_head(x[i], false);
       turn_head();
       store_head(t, true);
     }
@@ -330,12 +349,18 @@ __global__ void __launch_bounds__(kThreads, 1) replay_kernel(const __grid_consta
   if (begin + blockIdx.x * B::kTerms >= end) return;
   if (a.columns == b.dim) b.load_keys(0);
   float most[2 * B::kPairs][2] = {};
-  for (uint32_t first = begin + blockIdx.x * B::kTerms; first < end;
-       first += gridDim.x * B::kTerms) {
+  const auto count = [&](uint32_t first) { return first < end ? min(B::kTerms, end - first) : 0u; };
+  uint32_t first = begin + blockIdx.x * B::kTerms;
+  typename B::Fetched x;
+  b.fetch_terms(first, count(first), x);
+  while (first < end) {
+    const uint32_t now = first;
     __syncthreads();  // what was told, and the terms in front, have been read
-    b.load_terms(first, min(B::kTerms, end - first));
+    b.store_terms(x);
+    first += gridDim.x * B::kTerms;
+    b.fetch_terms(first, count(first), x);  // on their way while these are multiplied
     __syncthreads();
-    b.ask(first, min(B::kTerms, end - first), most);
+    b.ask(now, count(now), most);
   }
   b.raise(most);
 }

@@ -58,6 +58,14 @@ class VulkanPassKernels final : public device::PassKernels {
   bool blocks_meet(const ModelSpec&) const override { return false; }
   Status prepare() override { return Status::ok(); }
   bool compiles_late() const override { return true; }
+  Status compile(const device::Queue& queue, const std::function<Status()>& record) const override {
+    const auto& q = static_cast<const Queue&>(queue);
+    q.list_pipelines(true);
+    const Status listed = record();
+    q.list_pipelines(false);
+    SHARPI_TRY(listed);
+    return device_.driver().pipelines().make_wanted();
+  }
   void keep_compiled() const override { device_.driver().pipelines().keep(); }
   LaunchList fuse(const LoadedModel&, const SegmentProgram& program, const PassFacts& facts,
                   bool) const override {

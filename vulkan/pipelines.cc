@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "vulkan/pipelines.h"
 
+#include <algorithm>
+
+#include "base/no_throw.h"
+#include "base/thread_pool.h"
+#include "os/processors.h"
 #include "vulkan/driver.h"
 #include "vulkan/pipeline_file.h"
 #include "vulkan/spirv.h"
@@ -76,11 +81,9 @@ Result<VkShaderModule> Pipelines::module(Shader shader) const {
   return m;
 }
 
-Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& constants) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto key = std::make_pair(shader, constants);
-  const auto known = made_.find(key);
-  if (known != made_.end()) return known->second;
+/// The constants of one, and its compilation, which any number of threads may do at once.
+Result<VkPipeline> Pipelines::make(const Order& order) const {
+  const auto& [shader, constants] = order.key;
   std::vector<VkSpecializationMapEntry> entries;
   for (uint32_t i = 0; i < constants.size(); ++i)
     entries.push_back({i, i * uint32_t{sizeof(uint32_t)}, sizeof(uint32_t)});
@@ -94,7 +97,7 @@ Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& co
   info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
   info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-  SHARPI_TRY_ASSIGN(info.stage.module, module(shader));
+  info.stage.module = order.module;
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &special;
   info.layout = layout_;
@@ -102,8 +105,51 @@ Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& co
   SHARPI_TRY(driver_.check(
       driver_.f().vkCreateComputePipelines(driver_.device(), cache_, 1, &info, nullptr, &made),
       shader_name(shader)));
+  return made;
+}
+
+Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& constants) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Key key(shader, constants);
+  const auto known = made_.find(key);
+  if (known != made_.end()) return known->second;
+  SHARPI_TRY_ASSIGN(const VkShaderModule code, module(shader));
+  SHARPI_TRY_ASSIGN(const VkPipeline made, make({key, code}));
   made_.emplace(key, made);
   return made;
+}
+
+void Pipelines::want(Shader shader, const std::vector<uint32_t>& constants) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Key key(shader, constants);
+  if (!made_.contains(key)) wanted_.insert(std::move(key));
+}
+
+Status Pipelines::make_one(const Order& order) const {
+  SHARPI_TRY_ASSIGN(const VkPipeline made, make(order));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!made_.emplace(order.key, made).second)  // get() was asked for it meanwhile
+    driver_.f().vkDestroyPipeline(driver_.device(), made, nullptr);
+  return Status::ok();
+}
+
+Status Pipelines::make_wanted() const {
+  std::vector<Order> orders;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const Key& key : wanted_) {
+      SHARPI_TRY_ASSIGN(const VkShaderModule code, module(key.first));
+      orders.push_back({key, code});
+    }
+    wanted_.clear();
+  }
+  if (orders.empty()) return Status::ok();
+  const auto n = static_cast<uint32_t>(orders.size());
+  SHARPI_TRY_ASSIGN(const auto makers, ThreadPool::create(std::min({n, kMakers, os::usable_cpus()})));
+  std::vector<Status> ended(n, Status::ok());
+  makers->run(n, [&](uint32_t i) { ended[i] = no_throw([&] { return make_one(orders[i]); }); });
+  for (const Status& s : ended) SHARPI_TRY(s);
+  return Status::ok();
 }
 
 }  // namespace sharpi::vulkan

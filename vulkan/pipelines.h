@@ -2,14 +2,15 @@
 // Compute pipelines of one device, made when they are first asked for: a shader with its constants.
 // All have one layout, which is nothing but push constants: kernels get addresses. What the driver
 // compiles for them is kept in a file (pipeline_file.h), where there is a folder for it: nothing
-// fails for its sake.
-// Thread rule: any thread.
+// fails for its sake. Those that a model will want are listed first and compiled by several
+// threads. Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,17 +45,30 @@ class Pipelines {
   /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
   /// The last is another's: NULLS of shaders/common.glsl.
   Result<VkPipeline> get(Shader shader, const std::vector<uint32_t>& constants) const;
+  /// Lists one that get() will be asked for.
+  void want(Shader shader, const std::vector<uint32_t>& constants) const;
+  /// Makes those that are listed and not there, by at most kMakers threads that end with it.
+  Status make_wanted() const;
 
  private:
+  static constexpr uint32_t kMakers = 8;
+  using Key = std::pair<Shader, std::vector<uint32_t>>;
+  struct Order {
+    Key key;
+    VkShaderModule module;
+  };
   VkPipelineCache make_cache(const std::vector<std::byte>& data) const;
   Result<VkShaderModule> module(Shader shader) const;
+  Result<VkPipeline> make(const Order& order) const;
+  Status make_one(const Order& order) const;
   const Driver& driver_;
   VkPipelineLayout layout_ = VK_NULL_HANDLE;
   VkPipelineCache cache_ = VK_NULL_HANDLE;
   std::string cache_folder_;
   mutable std::mutex mutex_;
   mutable VkShaderModule modules_[static_cast<size_t>(Shader::kCount)] = {};
-  mutable std::map<std::pair<Shader, std::vector<uint32_t>>, VkPipeline> made_;
+  mutable std::map<Key, VkPipeline> made_;
+  mutable std::set<Key> wanted_;
   mutable size_t n_kept_ = 0;
 };
 

@@ -141,6 +141,10 @@ Status Queue::dispatch(const Kernel& k, const void* parameters, uint32_t paramet
   std::vector<uint32_t> constants{k.threads == 0 ? driver_.profile().threads : k.threads};
   constants.insert(constants.end(), k.constants.begin(), k.constants.end());
   constants.push_back(k.args.nulls());
+  if (lists_) {
+    driver_.pipelines().want(k.shader, constants);
+    return Status::ok();
+  }
   SHARPI_TRY_ASSIGN(const VkPipeline pipeline, driver_.pipelines().get(k.shader, constants));
   const Guard guard(mutex_);
   const DeviceFunctions& f = driver_.f();

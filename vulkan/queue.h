@@ -91,6 +91,8 @@ class Queue final : public device::Queue {
   /// Parameters, if any, are written to Driver::parameters() in front of the kernel.
   Status dispatch(const Kernel& kernel, const void* parameters = nullptr,
                   uint32_t parameter_bytes = 0) const;
+  /// Whether dispatch() lists the pipelines that it would take, and does nothing else.
+  void list_pipelines(bool lists) const { lists_ = lists; }
   /// Copies between device addresses.
   Status copy_within(uint64_t to, uint64_t from, uint64_t bytes, const char* what) const;
 
@@ -144,6 +146,7 @@ class Queue final : public device::Queue {
   mutable std::recursive_mutex mutex_;
   mutable VkCommandBuffer open_ = VK_NULL_HANDLE;
   mutable uint32_t n_open_ = 0;  // operations in it
+  mutable bool lists_ = false;   // list_pipelines()
   mutable Op last_ = Op::kCopy;  // the last of them, or of a recording's part
   mutable std::vector<Used> used_;
   mutable std::vector<VkCommandBuffer> free_;

@@ -67,6 +67,7 @@ class Calls final : public PipelineStage {
   size_t step_kinds() const;
   size_t step_index(const Segment& segment, const Pass& p, uint32_t format) const;
   Status record_chunk(DeviceWorkspace& ws) const;
+  Status warm_up_steps(DeviceWorkspace& ws) const;
   Rows rows_of_nobody(const Segment& segment, const DeviceWorkspace& ws, uint32_t n) const;
   Status warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const;
 

@@ -41,15 +41,24 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const 
   return Status::ok();
 }
 
-Status Calls::warm_up(DeviceWorkspace& ws) const {
+Status Calls::warm_up_steps(DeviceWorkspace& ws) const {
   const uint32_t n_draft = m_.plan->session.n_draft;
-  ws.recordings.resize(2 * m_.segments.size() * step_kinds());
   for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
   for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
+  return Status::ok();
+}
+
+Status Calls::warm_up(DeviceWorkspace& ws) const {
+  ws.recordings.resize(2 * m_.segments.size() * step_kinds());
   if (m_.kernels->compiles_late()) {
-    SHARPI_TRY(record_chunk(ws));
+    SHARPI_TRY(m_.kernels->compile(ws.queue(), [&]() -> Status {
+      SHARPI_TRY(warm_up_steps(ws));
+      return record_chunk(ws);
+    }));
+    for (std::unique_ptr<Recording>& one : ws.recordings) one.reset();
     m_.kernels->keep_compiled();
   }
+  SHARPI_TRY(warm_up_steps(ws));
   return ws.queue().wait();
 }
 

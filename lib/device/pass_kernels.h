@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace sharpi::device {
 
 class DeviceSession;
 class LoadedModel;
+class Queue;
 struct Pass;
 
 /// Widths that buffers must serve: the maximum over the blocks placed on this tier.
@@ -57,6 +59,11 @@ class PassKernels {
   /// steps and a pass of a whole chunk are recorded while a workspace is made, and nothing is run.
   /// keep_compiled() comes behind it.
   virtual bool compiles_late() const { return false; }
+  /// Then the kernels of what `record` records on the queue are compiled together in front of that;
+  /// what this records is of no use.
+  virtual Status compile(const Queue&, const std::function<Status()>&) const {
+    return Status::ok();
+  }
   virtual void keep_compiled() const {}
   /// Makes the list of a pass; `step`: of one that is recorded.
   virtual LaunchList fuse(const LoadedModel& model, const SegmentProgram& program,

@@ -145,7 +145,8 @@ Status Pipelines::make_wanted() const {
   }
   if (orders.empty()) return Status::ok();
   const auto n = static_cast<uint32_t>(orders.size());
-  SHARPI_TRY_ASSIGN(const auto makers, ThreadPool::create(std::min({n, kMakers, os::usable_cpus()})));
+  const uint32_t n_threads = std::min({n, kMakers, os::usable_cpus()});
+  SHARPI_TRY_ASSIGN(const auto makers, ThreadPool::create(n_threads));
   std::vector<Status> ended(n, Status::ok());
   makers->run(n, [&](uint32_t i) { ended[i] = no_throw([&] { return make_one(orders[i]); }); });
   for (const Status& s : ended) SHARPI_TRY(s);

@@ -92,6 +92,8 @@ class CudaKernels final : public device::DeviceKernels {
     v.first_kv = p.first_kv;
     v.n_kv = p.n_kv;
     if (p.o_data != nullptr) v.o = matrix_of(*p.o, p.o_data);
+    if (p.map_data != nullptr) v.map = matrix_of(*p.map, p.map_data);
+    v.map_first = p.map_first;
     v.n_outputs = p.n_outputs;
     v.norms = p.norms;
     v.workspace = p.workspace;

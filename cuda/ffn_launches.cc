@@ -48,6 +48,9 @@ Status FfnLaunches::choose_experts(Pass& p, const FfnSpec& f) const {
     r.logit_scale = 1.0f / std::sqrt(static_cast<float>(m_.spec().n_embd));
     r.factors = m_.floats(f.expert_scale);
   }
+  r.sigmoid = f.scores == RouterScores::kSigmoid;
+  r.choice_bias = m_.floats(f.choice_bias);
+  r.share_scale = f.share_scale;
   r.ids = p.ws.get<int32_t>(Buf::kMoeIds);
   r.weights = p.ws.get(Buf::kMoeWeight);
   r.pdl = s_.of(p).pdl;

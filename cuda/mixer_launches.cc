@@ -3,7 +3,10 @@
 
 #include "cuda/delta_shape.h"
 #include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/latent/latent.h"
+#include "cuda/kernels/products/matmul.h"
 #include "cuda/mamba2_shape.h"
+#include "cuda/weight_matrix.h"
 
 namespace sharpi::cuda {
 
@@ -17,6 +20,7 @@ KvLayer MixerLaunches::kv_layer(Pass& p, uint32_t layer) const {
 
 Status MixerLaunches::store_rows(Pass& p, uint32_t layer) const {
   const AttentionSpec& a = m_.spec().layers[layer].attention;
+  if (a.latent) return latent_rows(p, layer);
   QkvParams rows = describe_rows(p, layer);
   const bool own_ring = a.kv_source < 0 && a.window != 0;
   rows.to_ring = own_ring && p.rows_to_ring();
@@ -82,7 +86,51 @@ Status MixerLaunches::attend(Pass& p, uint32_t layer) const {
   t.workspace_bytes = p.ws.size(Buf::kAttention);
   t.may_wait = m_.fuses(p.n_rows()) && m_.blocks_meet;
   t.by_head = p.by_head && a.window == 0;
-  return launch_attention(s_.of(p), t, raw_stream(p));
+  return a.latent ? launch_latent_attention(s_.of(p), t, raw_stream(p))
+                  : launch_attention(s_.of(p), t, raw_stream(p));
+}
+
+Status MixerLaunches::latent_rows(Pass& p, uint32_t layer) const {
+  const AttentionSpec& a = m_.spec().layers[layer].attention;
+  const QkvParams q = describe_rows(p, layer);
+  LatentRowsParams r;
+  r.batch = q.batch;
+  r.kv = q.kv;
+  r.n_heads = q.n_heads;
+  r.key_dim = a.latent.key_dim;
+  r.q = q.q;
+  r.q_stride = q.q_stride;
+  r.row = q.k;
+  r.norm = m_.floats(a.latent.kv_norm);
+  r.eps = q.eps;
+  r.cos = q.cos;
+  r.sin = q.sin;
+  r.n_half = q.n_half;
+  r.neighbours = q.neighbours;
+  r.q_out = q.q_out;
+  r.query_offset = q.query_offset;
+  r.by_head = p.by_head;
+  return launch_latent_rows(r, s_.of(p).pdl, raw_stream(p));
+}
+
+Status MixerLaunches::heads(Pass& p, const device::HeadProduct& h) const {
+  const DeviceMatrix all = matrix_of(*h.w, m_.weight(*h.w));
+  MatmulParams m;
+  m.x_stride = h.x.row;
+  m.n_rows = p.n_rows();
+  m.n_tasks = 1;
+  m.workspace = p.ws.get<std::byte>(Buf::kKernel);
+  m.workspace_bytes = p.ws.size(Buf::kKernel);
+  for (uint32_t i = 0; i < h.n_heads(); ++i) {
+    DeviceMatrix one = all;
+    one.n_experts = 1;
+    one.data += i * all.expert_bytes;
+    one.expert_bytes = 0;
+    m.x = p.ws.get(h.x.buf) + h.x.first + i * h.x.head;
+    m.tasks[0] = {one, p.ws.get(h.y.buf) + h.y.first + i * h.y.head, h.y.row};
+    SHARPI_TRY(launch_matmul(s_.of(p), m, raw_stream(p)));
+  }
+  return Status::ok();
 }
 
 Status MixerLaunches::flush_ring(Pass& p, uint32_t layer) const {

@@ -7,6 +7,7 @@
 #include "cuda/kernels/delta/delta_net.h"
 #include "cuda/kernels/mamba/mamba2.h"
 #include "cuda/settings.h"
+#include "device/latent.h"
 #include "device/loaded_model.h"
 #include "device/session.h"
 
@@ -18,6 +19,8 @@ class MixerLaunches {
   /// Queries, keys and values of a layer: norms, RoPE, to where they are kept.
   Status store_rows(Pass& p, uint32_t layer) const;
   Status attend(Pass& p, uint32_t layer) const;
+  /// A head after the other: its own matrix times its part of every row.
+  Status heads(Pass& p, const device::HeadProduct& h) const;
   /// Rows of a windowed layer that wait in the chunk scratch go to their rings.
   Status flush_ring(Pass& p, uint32_t layer) const;
   Status delta_net(Pass& p, uint32_t layer) const;
@@ -28,6 +31,7 @@ class MixerLaunches {
 
  private:
   KvLayer kv_layer(Pass& p, uint32_t layer) const;
+  Status latent_rows(Pass& p, uint32_t layer) const;
   QkvParams describe_rows(Pass& p, uint32_t layer) const;
   DeltaNetParams delta_params(uint32_t layer) const;
   Mamba2Params mamba_params(uint32_t layer) const;

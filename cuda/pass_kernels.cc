@@ -5,6 +5,7 @@
 
 #include "cuda/delta_shape.h"
 #include "cuda/kernels/attention/attention.h"
+#include "cuda/kernels/latent/latent.h"
 #include "cuda/kernels/moe/moe_step.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/chain.h"
@@ -20,6 +21,11 @@ namespace {
 bool has_experts(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(),
                      [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
+}
+
+bool has_latents(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerSpec& l) { return static_cast<bool>(l.attention.latent); });
 }
 
 uint64_t kernel_bytes(const ModelSpec& spec, const ModelShape& model, const KernelConfig& config,
@@ -62,6 +68,10 @@ PassScratch CudaPassKernels::scratch(const ModelSpec& spec, const ModelShape& mo
   out.kernel = kernel_bytes(spec, model, s_.step, w, rows, head_rows);
   out.attention =
       w.attn_heads == 0 ? 0 : attention_workspace_bytes(s_.step, w.attn_heads, w.attn_dim);
+  if (has_latents(spec)) {
+    out.attention =
+        std::max(out.attention, latent_workspace_bytes(s_.step, w.attn_heads, w.attn_dim));
+  }
   if (w.n_experts != 0) {
     out.moe_sync = moe_step_sync_bytes(spec.n_embd, w.n_used * w.d_expert, w.d_shared);
   }

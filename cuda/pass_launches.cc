@@ -53,6 +53,10 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return mixers_.store_rows(p, l.layer);
     case LaunchKind::kAttention:
       return mixers_.attend(p, l.layer);
+    case LaunchKind::kLatentQueries:
+      return mixers_.heads(p, device::latent_queries(m_.spec().layers[l.layer].attention));
+    case LaunchKind::kLatentOutputs:
+      return mixers_.heads(p, device::latent_outputs(m_.spec().layers[l.layer].attention));
     case LaunchKind::kDeltaNet:
       return mixers_.delta_net(p, l.layer);
     case LaunchKind::kMamba:
@@ -75,9 +79,6 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return send_logits(p);
     case LaunchKind::kHiddenRows:
       return hidden_rows(p);
-    case LaunchKind::kLatentQueries:
-    case LaunchKind::kLatentOutputs:
-      break;  // support.cc refuses latent attention
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kReplay:

@@ -73,6 +73,7 @@ std::string block_paths(const LoadedModel& model, const KernelConfig& config) {
     }
     const int32_t source = l.attention.kv_source;
     const uint32_t owner = source < 0 ? block.layer : static_cast<uint32_t>(source);
+    if (l.attention.latent) return out.add("latent attention", "f32", "f32");
     add_attention(config, model.format(0).layers[owner], &out);
   });
   return out.text();

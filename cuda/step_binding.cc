@@ -88,6 +88,7 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   m.weights = row(Buf::kMoeWeight);
   m.router = matrix(f.router);
   m.router_bias = static_cast<bool>(f.router_bias);
+  m.other_scores = !f.routes_by_shares();
   m.renormalize = f.renormalize;
   m.sync = at(Buf::kMoeSync);
   m.sync_bytes = size(Buf::kMoeSync);

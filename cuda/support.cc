@@ -9,6 +9,7 @@
 #include "cuda/kernels/attention/qkv_plan.h"
 #include "cuda/kernels/kv/kv_replay_plan.h"
 #include "cuda/kernels/kv/kv_score_plan.h"
+#include "cuda/kernels/latent/latent_plan.h"
 #include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/gemm_plan.h"
 #include "cuda/kernels/products/weight_layout.h"
@@ -46,9 +47,11 @@ Status no_room(const std::string& device, const DeviceProfile& profile, const st
 }
 
 Status check_room(uint32_t layer, const DeviceProfile& device, const std::string& name,
-                  uint32_t dim) {
+                  const AttentionSpec& a) {
+  const uint32_t dim = a.head_dim;
   const auto room = static_cast<uint32_t>(device.shared_per_block);
-  const uint32_t attention = least_attention_bytes(dim), scores = least_score_bytes(dim);
+  const uint32_t attention = a.latent ? latent_bytes(dim) : least_attention_bytes(dim),
+                 scores = least_score_bytes(dim);
   if (std::max(attention, scores) <= room) return Status::ok();
   const char* what = attention > room ? "attention" : "scoring for compaction";
   return no_room(
@@ -57,13 +60,33 @@ Status check_room(uint32_t layer, const DeviceProfile& device, const std::string
       attention > room ? attention : scores);
 }
 
-Status check_attention(uint32_t layer, const AttentionSpec& a) {
-  if (a.latent) {
+/// Whether a GPU has run the kernels of latent attention and of routers that choose by other
+/// numbers than shares: until then they are refused.
+constexpr bool kLatentHasRun = false;
+
+Status not_run(uint32_t layer, const char* what) {
+  return Status::error(Code::kUnsupported,
+                       "layer %u %s, for which CUDA's tier has kernels that no GPU has run yet; "
+                       "the CPU and Vulkan's tier compute it",
+                       layer, what);
+}
+
+/// Rows are read sixteen bytes at a time, and scored sixteen elements at a time.
+Status check_latent(uint32_t layer, const AttentionSpec& a) {
+  const LatentSpec& l = a.latent;
+  const bool eights = (l.key_dim | l.value_dim | l.rank | a.rope.n_rot) % kColumnStep == 0;
+  if (!eights || a.head_dim % 16 != 0 || a.head_dim > kMostLatentDim || a.sinks ||
+      !takes_value_map(a.n_heads, a.head_dim, l.value_dim, l.rank)) {
     return Status::error(Code::kUnsupported,
-                         "layer %u has multi-head latent attention, which CUDA's tier does not "
-                         "compute yet; the CPU and Vulkan's tier do",
-                         layer);
+                         "layer %u has rows of %u + %u elements and heads of %u and %u; the GPU "
+                         "takes multiples of 8, in all of 16 and at most %u",
+                         layer, a.rope.n_rot, l.rank, l.key_dim, l.value_dim, kMostLatentDim);
   }
+  return kLatentHasRun ? Status::ok() : not_run(layer, "has multi-head latent attention");
+}
+
+Status check_attention(uint32_t layer, const AttentionSpec& a) {
+  if (a.latent) return check_latent(layer, a);
   if (std::find(std::begin(kHeadDims), std::end(kHeadDims), a.head_dim) == std::end(kHeadDims)) {
     return Status::error(
         Code::kUnsupported,
@@ -129,13 +152,15 @@ Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
 Status check_ffn(uint32_t layer, const LayerSpec& l, const Placement& placement) {
   if (placement.ffn[layer] != DeviceIndex::kHere || l.ffn.kind != FfnKind::kMoe)
     return Status::ok();
-  const bool shares = l.ffn.scores == RouterScores::kSoftmax && !l.ffn.choice_bias;
-  if (l.ffn.gate && shares && l.ffn.share_scale == 1.0f) return check_experts(layer, l.ffn);
-  return Status::error(Code::kUnsupported,
-                       "layer %u has experts without a gate, or chosen by other numbers than "
-                       "their shares, which CUDA's tier does not compute yet; the CPU and "
-                       "Vulkan's tier do",
-                       layer);
+  if (!l.ffn.gate) {
+    return Status::error(Code::kUnsupported,
+                         "layer %u has experts without a gate, which CUDA's tier does not compute "
+                         "yet; the CPU and Vulkan's tier do",
+                         layer);
+  }
+  if (!l.ffn.routes_by_shares() && !kLatentHasRun)
+    return not_run(layer, "has experts chosen by other numbers than their shares");
+  return check_experts(layer, l.ffn);
 }
 
 Status check_columns(const std::string& what, uint32_t n) {
@@ -191,7 +216,7 @@ Status check_support(const DeviceProfile& device, const std::string& name, const
       switch (layer.mixer) {
         case MixerKind::kAttention:
           SHARPI_TRY(check_attention(l, layer.attention));
-          SHARPI_TRY(check_room(l, device, name, layer.attention.head_dim));
+          SHARPI_TRY(check_room(l, device, name, layer.attention));
           break;
         case MixerKind::kGatedDeltaNet:
           SHARPI_TRY(check_delta(l, layer.delta));

@@ -44,7 +44,7 @@ Status PassLaunches::make() const {
     case LaunchKind::kActivation:
       return activation();
     case LaunchKind::kRouter:
-      return routes_by_shares() ? route() : choose_experts();
+      return layer().ffn.routes_by_shares() ? route() : choose_experts();
     case LaunchKind::kSharedGate:
       return shared_gate();
     case LaunchKind::kExperts:

@@ -138,7 +138,6 @@ class PassLaunches {
   Status activation() const;
 
   Status route() const;
-  bool routes_by_shares() const;
   Status choose_experts() const;
   Status shared_gate() const;
   Status experts(bool slots) const;

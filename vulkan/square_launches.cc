@@ -9,12 +9,6 @@ Status PassLaunches::activation() const {
   return run(Shader::square, {}, Args().at(buf(Buf::kFfn)).u(all), groups_of(all));
 }
 
-/// Whether shares are a softmax of the logits, and experts are chosen by them.
-bool PassLaunches::routes_by_shares() const {
-  const FfnSpec& f = layer().ffn;
-  return f.scores == RouterScores::kSoftmax && !f.choice_bias && f.share_scale == 1.0f;
-}
-
 Status PassLaunches::choose_experts() const {
   const FfnSpec& f = layer().ffn;
   const Args args = Args()

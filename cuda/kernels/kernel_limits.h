@@ -32,6 +32,7 @@ inline constexpr KernelLimit kKernelLimits[] = {
     {"delta_scan_kernel", 256, 0, 1},
     {"gemm_kernel", 128, 0, 2},
     {"gemm_sm90_kernel", 384, 0, 1},
+    {"latent_attention_kernel", 256, 0, 1},
     {"moe_step_kernel", 640, 0, 1},
     {"qkv_kernel", 256, 1024, 1},
     {"replay_kernel", 256, 0, 1},

@@ -22,9 +22,10 @@ void take(T* most, T value) {
 /// What multi-head latent attention has beside what all attention has (latent.h).
 void add_latent(Widths* w, const AttentionSpec& a) {
   take(&w->query, a.mixed_row());
-  take(&w->mix, a.latent.q_a.n_out);
-  take(&w->widest_in, std::max(a.mixed_row(), a.latent.q_a.n_out));
-  take(&w->widest_out, a.latent.q_a.n_out);
+  const LatentSpec& l = a.latent;
+  take(&w->mix, l.q_a.n_out);
+  take(&w->widest_in, std::max({a.mixed_row(), l.q_a.n_out, l.k_b.n_in, l.v_b.n_in}));
+  take(&w->widest_out, std::max({l.q_a.n_out, l.k_b.n_out, l.v_b.n_out}));
 }
 
 void add_attention(Widths* w, const AttentionSpec& a) {

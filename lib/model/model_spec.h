@@ -55,6 +55,10 @@ struct FfnSpec {
   TensorRef shared_post_norm;  // {E}: of the dense path's output
   TensorRef expert_scale;      // {n_experts}: an expert's share is multiplied by it
   bool beside_dense() const { return static_cast<bool>(expert_norm); }
+  /// Shares choose experts and are their weights, as they are or renormalised.
+  bool routes_by_shares() const {
+    return scores == RouterScores::kSoftmax && !choice_bias && share_scale == 1.0f;
+  }
 };
 
 struct LayerSpec {

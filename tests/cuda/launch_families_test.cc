@@ -16,6 +16,7 @@
 #include "cuda/kernels/kernel_limits.h"
 #include "cuda/kernels/kv/kv_replay_plan.h"
 #include "cuda/kernels/kv/kv_score_plan.h"
+#include "cuda/kernels/latent/latent_plan.h"
 #include "cuda/kernels/moe/moe_step_plan.h"
 #include "cuda/kernels/products/chain_launch.h"
 #include "cuda/kernels/products/gemm_plan.h"
@@ -203,6 +204,32 @@ TEST(Families, HeadsOfARowAreInRegistersOrFit) {
   EXPECT_LE(cuda::kQkvThreads, limit_of("qkv_kernel").threads);
   EXPECT_FALSE(cuda::qkv_in_registers(80, 40));
   EXPECT_EQ(cuda::qkv_bytes(2, 80), 8 * 80 * 4u);
+}
+
+/// Rows of latents, as published models have them and as the tests' small ones do.
+TEST(Families, LatentsFitEveryDevice) {
+  each_card([](const cuda::NamedCard&, const DeviceProfile& p) {
+    for (const uint32_t dim : {64u, 96u, 160u, 576u}) {
+      expect_fits(p, "latent_attention_kernel", cuda::kLatentThreads, cuda::latent_bytes(dim));
+      EXPECT_LE(cuda::latent_bytes(dim), cuda::kLatentBytes);
+      EXPECT_NE(cuda::choose_scores(p, false, dim).n_stages, 0u);
+      EXPECT_LE(cuda::least_score_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
+    }
+    for (uint32_t rows = 1; rows <= 2 * cuda::kLatentSplitRows; ++rows) {
+      for (const uint32_t heads : {4u, 16u, 20u, 128u}) {
+        const auto n_sm = static_cast<uint32_t>(p.n_sm);
+        const uint64_t splits = cuda::latent_splits(n_sm, rows, heads, false);
+        EXPECT_EQ(cuda::latent_splits(n_sm, rows, heads, true), 1u);
+        if (splits == 1) continue;
+        EXPECT_LE(rows * splits * heads * cuda::latent_part(576) * sizeof(float),
+                  cuda::latent_part_bytes(n_sm, heads, 576));
+      }
+    }
+  });
+  EXPECT_EQ(cuda::latent_keys(576), 12u);
+  EXPECT_TRUE(cuda::takes_value_map(16, 576, 128, 512));  // DeepSeek-V2-Lite
+  EXPECT_TRUE(cuda::takes_value_map(20, 576, 256, 512));  // GLM-4.7-Flash
+  EXPECT_FALSE(cuda::takes_value_map(1, 64, 1024, 48));
 }
 
 TEST(Families, ScoresFitEveryDevice) {
@@ -404,8 +431,24 @@ TEST(Families, PartsThatHaveNoKernelAreRefusedByName) {
               s->layers[3].ffn.kind = FfnKind::kMoe;
               s->layers[3].ffn.scores = RouterScores::kSigmoid;
             }),
-            "layer 3 has experts without a gate, or chosen by other numbers than their shares, "
-            "which CUDA's tier does not compute yet; the CPU and Vulkan's tier do");
+            "layer 3 has experts chosen by other numbers than their shares" + yet);
+  const auto latents = [](ModelSpec* s) {
+    AttentionSpec& a = s->layers[0].attention;
+    a.n_kv_heads = 1;
+    a.head_dim = 576;
+    a.rope.n_rot = 64;
+    a.latent.rank = 512;
+    a.latent.key_dim = 192;
+    a.latent.value_dim = 256;
+  };
+  EXPECT_EQ(refusal(latents), "layer 0 has multi-head latent attention" + yet);
+  const auto odd_latents = [&](ModelSpec* s) {
+    latents(s);
+    s->layers[0].attention.latent.key_dim = 100;
+  };
+  EXPECT_EQ(refusal(odd_latents),
+            "layer 0 has rows of 64 + 512 elements and heads of 100 and 256; the GPU takes "
+            "multiples of 8, in all of 16 and at most 1024");
   EXPECT_EQ(refusal([](ModelSpec* s) { s->layers[0].mixer = MixerKind::kNone; }), "");
 }
 

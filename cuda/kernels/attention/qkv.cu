@@ -55,17 +55,6 @@ __device__ __forceinline__ void run_heads(const QkvParams& p, const HeadRun& run
   }
 }
 
-/// Where the rotated queries of a row are captured, or null.
-__device__ __forceinline__ float* captured_queries(const QkvParams& p, const BatchRow& br,
-                                                   const BatchSequence& s, uint64_t width) {
-  if (p.query_offset < 0 || s.queries == nullptr || br.index + s.query_rows < s.n_rows) {
-    return nullptr;
-  }
-  const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
-  const uint64_t slot = s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
-  return s.queries + static_cast<uint64_t>(p.query_offset) * s.query_rows + slot * width;
-}
-
 /// What is stored rotated, or multiplied with what is: n floats in shared memory, whole heads, all
 /// threads of the block. Afterwards all of it is there.
 __device__ __forceinline__ void rotate_stored(KvDtype type, uint32_t dim, uint32_t n, float* x) {
@@ -97,7 +86,7 @@ __device__ void query_part(const QkvParams& p, const BatchRow& br, uint32_t row,
   run_heads(p, run, row, heads);
   const BatchSequence& s = p.batch.table.sequences[br.sequence];
   float* to = p.q_out + row * width + uint64_t{first} * dim;
-  float* captured = captured_queries(p, br, s, width);
+  float* captured = captured_queries(p.query_offset, br, s, width);
   if (captured != nullptr) captured += uint64_t{first} * dim;
   __syncthreads();
   if (captured != nullptr) {
@@ -327,7 +316,7 @@ __global__ void __launch_bounds__(kHeadThreads, kPer > 4                        
   }
   if (query) {
     const uint64_t width = uint64_t{p.n_heads} * kDim, first = uint64_t{h} * kDim;
-    float* captured = captured_queries(p, at.row, at.sequence, width);
+    float* captured = captured_queries(p.query_offset, at.row, at.sequence, width);
     if (captured != nullptr) store_query(captured + first, x);
     if (is_rotated(l.k_dtype)) rotate_head_by<kFours>(x, device_rotation(kDim));
     store_query(p.q_out + row * width + first, x);

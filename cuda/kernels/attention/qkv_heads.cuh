@@ -67,4 +67,15 @@ __device__ __forceinline__ void rotate_head(float* x, uint32_t n_half, bool neig
   __syncwarp();
 }
 
+/// Where the rotated queries of a row are captured, or null. `offset`: QkvParams::query_offset.
+__device__ __forceinline__ float* captured_queries(int64_t offset, const BatchRow& br,
+                                                   const BatchSequence& s, uint64_t width) {
+  if (offset < 0 || s.queries == nullptr || br.index + s.query_rows < s.n_rows) {
+    return nullptr;
+  }
+  const uint32_t skip = s.n_rows > s.query_rows ? s.n_rows - s.query_rows : 0;
+  const uint64_t slot = s.flags & kSequenceQueryRing ? br.position % s.query_rows : br.index - skip;
+  return s.queries + static_cast<uint64_t>(offset) * s.query_rows + slot * width;
+}
+
 }  // namespace sharpi::cuda

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Scoring, launch by launch: an image of the terms, their maxima and sums over parts of the rows,
 // the merge of these, masses. The products are in kv_score_tiles.cu and kv_score_sm90.cu.
+#include <utility>
+
 #include "cuda/kernels/kv/kv_score.cuh"
+#include "cuda/kernels/latent/latent.h"
 
 namespace sharpi::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
 constexpr float kLog2E = 1.4426950408889634f;
-constexpr uint32_t kSlabRows = 256;  // rows of the output projection that are dequantised at a time
 
 /// Where a term's vector lies.
 struct TermSource {
@@ -180,7 +182,7 @@ ImageKind image_kind(bool warpgroups) {
 
 Status check_view(const char* name, const KvView& kv, uint32_t n_heads, KvDtype dtype) {
   if (kv.n_heads == 0 || n_heads == 0 || n_heads % kv.n_heads != 0 || kv.head_dim == 0 ||
-      kv.head_dim % 16 != 0 || kv.head_dim > 512) {
+      kv.head_dim % 16 != 0) {
     return Status::error(Code::kUnsupported,
                          "kernel %s cannot take %u query heads over %u KV heads of %u elements",
                          name, n_heads, kv.n_heads, kv.head_dim);
@@ -195,6 +197,42 @@ Status check_view(const char* name, const KvView& kv, uint32_t n_heads, KvDtype 
 Status small_workspace(const char* name, uint64_t bytes) {
   return Status::error(Code::kInternal, "kernel %s needs a workspace of more than %llu bytes", name,
                        static_cast<unsigned long long>(bytes));
+}
+
+/// Rows of the output projection as they meet stored rows.
+Status make_slab(const ValueNormParams& p, uint32_t first, uint32_t n, cudaStream_t stream) {
+  DequantizeParams d;
+  d.w = p.o;
+  d.first_out = first;
+  d.n_out = n;
+  d.y_f32 = reinterpret_cast<float*>(p.workspace);
+  if (!p.map) return launch_dequantize(d, stream);
+  LatentFoldParams f;
+  f.y_stride = uint64_t{p.n_heads} * p.kv.head_dim;
+  f.o_stride = p.o.n_in;
+  float* const o = d.y_f32 + kMappedRows * f.y_stride;
+  float* const map = o + kMappedRows * f.o_stride;
+  f.map = map;
+  f.n_rows = n;
+  f.n_value = p.map.n_out;
+  f.rank = p.map.n_in;
+  f.first = p.map_first;
+  f.dim = p.kv.head_dim;
+  float* const slab = std::exchange(d.y_f32, o);
+  SHARPI_TRY(launch_dequantize(d, stream));
+  for (uint32_t h = 0; h < p.n_heads; ++h) {
+    DequantizeParams of_head;
+    of_head.w = p.map;
+    of_head.w.data += h * p.map.expert_bytes;
+    of_head.w.n_experts = 1;
+    of_head.n_out = p.map.n_out;
+    of_head.y_f32 = map;
+    SHARPI_TRY(launch_dequantize(of_head, stream));
+    f.o = o + uint64_t{h} * f.n_value;
+    f.y = slab + uint64_t{h} * f.dim;
+    SHARPI_TRY(launch_latent_fold(f, stream));
+  }
+  return Status::ok();
 }
 
 }  // namespace
@@ -260,7 +298,9 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   SHARPI_TRY(check_view("value_norms", p.kv, p.n_heads, p.kv.v_dtype));
   if (p.n_slots == 0) return Status::ok();
   const uint32_t dim = p.kv.head_dim;
-  if (!p.o || p.o.n_in != p.n_heads * dim || p.n_outputs == 0 || p.n_outputs > p.o.n_out) {
+  const uint32_t value = p.map ? p.map.n_out : dim;
+  if (!p.o || p.o.n_in != p.n_heads * value || p.n_outputs == 0 || p.n_outputs > p.o.n_out ||
+      (p.map && !takes_value_map(p.n_heads, dim, value, p.map.n_in))) {
     return Status::error(Code::kInternal,
                          "kernel value_norms cannot take %u outputs of a projection of %u columns",
                          p.n_outputs, p.o.n_in);
@@ -274,21 +314,19 @@ Status launch_value_norms(const DeviceProfile& device, const ValueNormParams& p,
   a.group = p.n_heads / (p.n_kv == 0 ? p.kv.n_heads : p.n_kv);
   a.norms = p.norms;
   auto* slab = reinterpret_cast<float*>(p.workspace);
-  std::byte* image = p.workspace + aligned(uint64_t{kSlabRows} * p.o.n_in * sizeof(float));
+  const uint64_t width = uint64_t{p.n_heads} * dim;
+  std::byte* image = p.workspace + aligned(kSlabRows * width * sizeof(float));
   const bool warpgroups = score_on_warpgroups(device, dim);
-  for (uint32_t first = 0; first < p.n_outputs; first += kSlabRows) {
-    DequantizeParams d;
-    d.w = p.o;
-    d.first_out = first;
-    d.n_out = p.n_outputs - first < kSlabRows ? p.n_outputs - first : kSlabRows;
-    d.y_f32 = slab;
-    SHARPI_TRY(launch_dequantize(d, stream));
-    a.n_terms = a.group * d.n_out;
+  const uint32_t most = p.map ? kMappedRows : kSlabRows;
+  for (uint32_t first = 0; first < p.n_outputs; first += most) {
+    const uint32_t n = p.n_outputs - first < most ? p.n_outputs - first : most;
+    SHARPI_TRY(make_slab(p, first, n, stream));
+    a.n_terms = a.group * n;
     const float* first_of_view = slab + uint64_t{p.first_kv} * a.group * dim;
-    const TermSource source = {first_of_view, p.o.n_in, a.group, d.n_out, d.n_out, 0};
+    const TermSource source = {first_of_view, width, a.group, n, n, 0};
     SHARPI_TRY(make_image(&a, source, p.kv.v_dtype, image_kind(warpgroups), image, stream));
     a.add = first != 0;
-    a.factor = first + d.n_out == p.n_outputs ? 1.0f / static_cast<float>(a.group) : 1.0f;
+    a.factor = first + n == p.n_outputs ? 1.0f / static_cast<float>(a.group) : 1.0f;
     SHARPI_TRY(launch_products<ScoreMode::kNorm>(device, "value_norms", &a, warpgroups, stream));
   }
   return Status::ok();

@@ -30,9 +30,11 @@ struct ValueNormParams {
   uint32_t n_slots = 0, n_heads = 0;
   uint32_t first_kv = 0, n_kv = 0;  // device::NormParams
   DeviceMatrix o;                   // n_embd x (n_heads * head_dim), any type, any layout
-  uint32_t n_outputs = 0;           // of its rows, the first that count
-  float* norms = nullptr;           // [kv heads][n_slots]
-  std::byte* workspace = nullptr;   // value_norm_workspace_bytes(), aligned to 256
+  DeviceMatrix map;                 // device::NormParams; o then has its n_out for head_dim
+  uint32_t map_first = 0;
+  uint32_t n_outputs = 0;          // of its rows, the first that count
+  float* norms = nullptr;          // [kv heads][n_slots]
+  std::byte* workspace = nullptr;  // value_norm_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
 };
 uint64_t value_norm_workspace_bytes(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim);

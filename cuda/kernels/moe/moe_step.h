@@ -31,7 +31,8 @@ struct MoeStepParams {
   int32_t* ids = nullptr;    // [n_rows][n_used], written
   float* weights = nullptr;  // [n_rows][n_used], written
   DeviceMatrix router;       // f32, [n_experts of the model]
-  bool router_bias = false;  // it has one, which no such launch takes
+  /// It has a bias, or chooses by other numbers than shares, which no such launch takes.
+  bool router_bias = false, other_scores = false;
   bool renormalize = false;
   /// Shared expert; none when shared_down is empty. Scaled by sigmoid(dot(shared_gate_inp, x)).
   DeviceMatrix shared_gate, shared_up, shared_down;

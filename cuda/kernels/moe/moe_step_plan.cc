@@ -125,7 +125,7 @@ bool shapes_agree(const MoeStepParams& m) {
   const MoeParams& e = m.moe;
   bool ok = e.n_rows != 0 && e.n_rows <= kMaxMoeStepRows && e.n_used != 0 &&
             e.n_rows * e.n_used <= kMaxExpertsUsed && is_gated_epilogue(e.activation) &&
-            !m.router_bias && !e.gate_bias && !e.up_bias && !e.down_bias &&
+            !m.router_bias && !m.other_scores && !e.gate_bias && !e.up_bias && !e.down_bias &&
             m.router.type == GgmlType::kF32 && m.router.layout == WeightLayout::kRows &&
             m.router.n_in == e.gate.n_in && e.n_used <= m.router.n_out &&
             m.router.n_out <= kMaxExperts;

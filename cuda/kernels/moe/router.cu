@@ -37,6 +37,73 @@ __global__ void __launch_bounds__(kRouterWarps * 32)
   p.weights[row * p.n_used + lane] = c.weight * factor;
 }
 
+/// Numbers of any sign as integers of the same order, above 0; NaN is the lowest.
+__device__ __forceinline__ uint32_t order_of(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return 1;
+  return (bits >> 31 != 0 ? ~bits : bits | 0x80000000u) + 1;
+}
+
+/// The same for the routers that choose by other numbers. Taken experts have order 0.
+template <uint32_t kPerLane>
+__global__ void __launch_bounds__(kRouterWarps * 32)
+    choose_experts_kernel(const __grid_constant__ RouterParams p) {
+  grid_dependents_launch();
+  const uint32_t row = blockIdx.x * kRouterWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (row >= p.n_rows) return;
+  grid_dependency_wait();
+  const float* logits = p.logits + row * p.stride;
+  float v[kPerLane], largest = -INFINITY, sum = 0.0f;
+  uint32_t key[kPerLane];
+#pragma unroll
+  for (uint32_t n = 0; n < kPerLane; ++n) {
+    const uint32_t id = n * 32 + lane;
+    v[n] = id < p.n_experts ? logits[id] * p.logit_scale : -INFINITY;
+    largest = fmaxf(largest, v[n]);
+  }
+  largest = warp_max(largest);
+#pragma unroll
+  for (uint32_t n = 0; n < kPerLane; ++n) {
+    v[n] = p.sigmoid ? 1.0f / (1.0f + expf(-v[n])) : expf(v[n] - largest);
+    sum += v[n];
+  }
+  sum = warp_sum(sum);
+#pragma unroll
+  for (uint32_t n = 0; n < kPerLane; ++n) {
+    const uint32_t id = n * 32 + lane;
+    if (!p.sigmoid) v[n] /= sum;
+    const float bias = id < p.n_experts && p.choice_bias != nullptr ? p.choice_bias[id] : 0.0f;
+    key[n] = id < p.n_experts ? order_of(v[n] + bias) : 0;
+  }
+  float chosen = 0.0f, total = 0.0f;
+  uint32_t chosen_id = 0;
+  for (uint32_t j = 0; j < p.n_used; ++j) {
+    uint32_t most = 0, at = 0;
+    float share = 0.0f;
+#pragma unroll
+    for (uint32_t n = 0; n < kPerLane; ++n) {
+      if (key[n] > most) most = key[n], at = n * 32 + lane, share = v[n];
+    }
+    const uint32_t best = __reduce_max_sync(~0u, most);
+    const uint32_t id = __reduce_min_sync(~0u, most == best ? at : ~0u);
+    share = __shfl_sync(~0u, share, static_cast<int>(id % 32));
+#pragma unroll
+    for (uint32_t n = 0; n < kPerLane; ++n) key[n] = n * 32 + lane == id ? 0 : key[n];
+    total += share;
+    if (lane == j) chosen = share, chosen_id = id;
+  }
+  if (lane >= p.n_used) return;
+  p.ids[row * p.n_used + lane] = static_cast<int32_t>(chosen_id);
+  float weight = p.renormalize ? chosen / fmaxf(total, 0x1p-14f) : chosen;
+  weight *= p.share_scale;
+  p.weights[row * p.n_used + lane] = p.factors == nullptr ? weight : weight * p.factors[chosen_id];
+}
+
+template <uint32_t kPerLane>
+void (*router_for(const RouterParams& p))(RouterParams) {
+  return p.chooses_by_shares() ? router_kernel<kPerLane> : choose_experts_kernel<kPerLane>;
+}
+
 __global__ void __launch_bounds__(kGateThreads)
     sigmoid_gate_kernel(const __grid_constant__ SigmoidGateParams p) {
   __shared__ float2 part[kGateThreads / 32];
@@ -90,9 +157,9 @@ Status launch_router(const RouterParams& p, cudaStream_t stream) {
   shape.stream = stream;
   shape.pdl = p.pdl;
   return launch_kernel("router", shape,
-                       p.n_experts <= 128   ? router_kernel<4>
-                       : p.n_experts <= 256 ? router_kernel<8>
-                                            : router_kernel<kMaxExperts / 32>,
+                       p.n_experts <= 128   ? router_for<4>(p)
+                       : p.n_experts <= 256 ? router_for<8>(p)
+                                            : router_for<kMaxExperts / 32>(p),
                        p);
 }
 

@@ -28,6 +28,14 @@ struct RouterParams {
   bool renormalize = false;
   float logit_scale = 1.0f;
   const float* factors = nullptr;  // [n_experts]; nullptr: 1
+  /// Each logit its own number from 0 to 1 in place of p; what is added to p for the choice alone,
+  /// [n_experts] or nullptr; what weights are multiplied by.
+  bool sigmoid = false;
+  const float* choice_bias = nullptr;
+  float share_scale = 1.0f;
+  bool chooses_by_shares() const {
+    return !sigmoid && choice_bias == nullptr && share_scale == 1.0f;
+  }
   int32_t* ids = nullptr;    // [n_rows][n_used]; in range and distinct whatever the logits are
   float* weights = nullptr;  // [n_rows][n_used]
   bool pdl = false;          // as KernelConfig::pdl

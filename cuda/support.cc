@@ -74,7 +74,8 @@ Status not_run(uint32_t layer, const char* what) {
 /// Rows are read sixteen bytes at a time, and scored sixteen elements at a time.
 Status check_latent(uint32_t layer, const AttentionSpec& a) {
   const LatentSpec& l = a.latent;
-  const bool eights = (l.key_dim | l.value_dim | l.rank | a.rope.n_rot) % kColumnStep == 0;
+  const bool eights =
+      (l.q_a.n_out | l.key_dim | l.value_dim | l.rank | a.rope.n_rot) % kColumnStep == 0;
   if (!eights || a.head_dim % 16 != 0 || a.head_dim > kMostLatentDim || a.sinks ||
       !takes_value_map(a.n_heads, a.head_dim, l.value_dim, l.rank)) {
     return Status::error(Code::kUnsupported,

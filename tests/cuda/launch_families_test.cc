@@ -412,6 +412,9 @@ TEST(Families, PartsThatHaveNoKernelAreRefusedByName) {
     change(&spec);
     return cuda::check_support(card, "Some Card", spec, Placement::all(spec, tier)).text();
   };
+  const std::string yet =
+      ", for which CUDA's tier has kernels that no GPU has run yet; the CPU and Vulkan's tier "
+      "compute it";
   const auto mamba = [](ModelSpec* s) {
     s->layers[2].mixer = MixerKind::kMamba2;
     s->layers[2].mamba.n_heads = 64, s->layers[2].mamba.n_groups = 8;

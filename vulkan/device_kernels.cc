@@ -39,8 +39,16 @@ class VulkanKernels final : public DeviceKernels {
   }
   Status move_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t,
                    const device::Queue& queue) const override {
-    return run(queue, Shader::move_rows, {}, Args().at(jobs).at(pages()).u(n_jobs), n_jobs);
+    return run(queue, Shader::move_rows, {0}, Args().at(jobs).at(pages()).u(n_jobs), n_jobs);
   }
+
+  bool keeps_by_head() const override { return true; }
+  Status move_head_rows(const KvMoveJob* jobs, uint32_t n_jobs, uint32_t,
+                        const device::Queue& queue) const override {
+    return run(queue, Shader::move_rows, {1}, Args().at(jobs).at(pages()).u(n_jobs), n_jobs);
+  }
+  Status take_apart(const ApartParams& p, const device::Queue& queue) const override;
+  Status move_units(const UnitMoveParams& p, const device::Queue& queue) const override;
 
   uint32_t most_best(uint32_t n_vocab) const override { return std::min(n_vocab, 64u); }
   uint64_t best_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
@@ -118,6 +126,48 @@ class VulkanKernels final : public DeviceKernels {
   const Device& device_;
 };
 
+/// A part of a layer for each desk at a time.
+Status VulkanKernels::take_apart(const ApartParams& p, const device::Queue& queue) const {
+  const uint32_t n_parts = p.n_layers * p.most_blocks;
+  for (uint32_t first = 0; first < n_parts; first += p.n_desks) {
+    const Args args = Args()
+                          .at(p.base)
+                          .at(p.layers)
+                          .at(p.desks)
+                          .at(pages())
+                          .u(p.n_layers)
+                          .u(first)
+                          .u(n_parts)
+                          .u(p.desk_bytes)
+                          .u(p.block_stride);
+    SHARPI_TRY(own(queue).dispatch({Shader::take_apart,
+                                    {p.granule},
+                                    args,
+                                    std::min(p.n_desks, n_parts - first),
+                                    1,
+                                    device_.driver().profile().gathering_threads}));
+  }
+  return Status::ok();
+}
+
+Status VulkanKernels::move_units(const UnitMoveParams& p, const device::Queue& queue) const {
+  constexpr uint32_t kColumnBytes = 128;  // of a workgroup (shaders/move_units.comp)
+  const Args args = Args()
+                        .at(p.base)
+                        .at(p.room)
+                        .at(p.moves)
+                        .at(pages())
+                        .u(p.n_units)
+                        .u(p.n_moves)
+                        .u(p.unit_bytes);
+  return own(queue).dispatch({Shader::move_units,
+                              {},
+                              args,
+                              div_up(p.unit_bytes, kColumnBytes),
+                              1,
+                              device_.driver().profile().gathering_threads});
+}
+
 Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) const {
   const KvView& kv = p.kv;
   const Args args = Args()
@@ -130,13 +180,14 @@ Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) co
                         .at(pages())
                         .at(p.workspace)
                         .at(p.sinks)
+                        .at(kv.table)
                         .u(p.n_slots)
                         .u(p.query_rows)
                         .u(p.first_query % p.query_rows)
                         .u(p.n_queries)
                         .u(p.n_heads)
                         .u(kv.n_heads)
-                        .u(kv.head_dim)
+                        .u(p.query_stride != 0 ? p.query_stride : uint64_t{p.n_heads} * kv.head_dim)
                         .u(kv.k_row_bytes)
                         .u(kv.block_stride)
                         .u(p.add ? 1 : 0)
@@ -159,6 +210,7 @@ Status VulkanKernels::replay_scores(const ReplayParams& p, const device::Queue& 
                         .at(p.sin)
                         .at(p.scores)
                         .at(pages())
+                        .at(kv.table)
                         .u(p.first_slot)
                         .u(p.n_rows)
                         .u(p.tail_slot)
@@ -237,6 +289,7 @@ Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queu
                         .at(p.o_data)
                         .at(p.norms)
                         .at(pages())
+                        .at(kv.table)
                         .u(p.n_slots)
                         .u(p.n_heads)
                         .u(kv.n_heads)
@@ -244,7 +297,9 @@ Status VulkanKernels::value_norms(const NormParams& p, const device::Queue& queu
                         .u(kv.v_row_bytes)
                         .u(kv.block_stride)
                         .u(p.n_outputs)
-                        .u(p.o->row_bytes());
+                        .u(p.o->row_bytes())
+                        .u(p.first_kv)
+                        .u(p.n_kv != 0 ? p.n_kv : kv.n_heads);
   return run(queue, Shader::value_norms,
              {static_cast<uint32_t>(p.o->tensor->type), static_cast<uint32_t>(kv.v_dtype),
               kv_rotation(kv.v_dtype, kv.head_dim)},

@@ -31,9 +31,9 @@ bool is_of_heads(const LayerSpec& l, const TensorRef& w) {
 }
 
 const char* attention_text(const Profile& f, const ModelShape& model, const device::KvLayer& kv,
-                           uint32_t rows) {
+                           uint32_t rows, bool by_head) {
   if (attends_in_shares(f, model, kv.head_dim, rows)) return "split";
-  return matrix_split(f, model, kv, rows) != 0 ? "f16 matrices" : "f32";
+  return matrix_split(f, model, kv, rows) != 0 && !by_head ? "f16 matrices" : "f32";
 }
 
 }  // namespace
@@ -92,8 +92,14 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
   const uint32_t most = shape.max_rows();
   KernelPaths out;
   const auto add_attention = [&](const device::KvLayer& kv) {
-    out.add("attention, heads of " + std::to_string(kv.head_dim), attention_text(f, shape, kv, 1),
-            attention_text(f, shape, kv, most));
+    const auto add = [&](bool by_head) {
+      const std::string heads = "heads of " + std::to_string(kv.head_dim);
+      out.add(by_head ? "attention over rows by head, " + heads : "attention, " + heads,
+              attention_text(f, shape, kv, 1, by_head), attention_text(f, shape, kv, most, by_head));
+    };
+    add(false);
+    // Such rows have no form by matrices.
+    if (kv.window == 0 && matrix_split(f, shape, kv, most) != 0) add(true);
   };
   each_block(model.spec(), model.plan->placement, [&](const Block& block, DeviceIndex device) {
     const bool experts = block.kind == BlockKind::kExperts;

@@ -39,7 +39,8 @@ bool experts_by_matrices(const Profile& f, const ModelShape& model, const FfnSpe
                          uint32_t rows);
 /// Few rows in shares of their stored rows.
 bool attends_in_shares(const Profile& f, const ModelShape& model, uint32_t head_dim, uint32_t rows);
-/// Subgroups that have sixteen queries of attention by matrices together; 0: it is not taken.
+/// Subgroups that have sixteen queries of attention by matrices together; 0: it is not taken. Rows
+/// by head are read without matrices.
 uint32_t matrix_split(const Profile& f, const ModelShape& model, const device::KvLayer& kv,
                       uint32_t rows);
 /// Of the blocks on the device: every kind of work, few rows and many (sharpi_model_json()).

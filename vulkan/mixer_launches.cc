@@ -80,11 +80,12 @@ Status PassLaunches::store(const KvLayer& kv, bool value, const float* from) con
                         .u(kv.k_row_bytes)
                         .u(kv.v_row_bytes)
                         .u(kv.block_stride)
-                        .u(value ? kv.v_offset : kv.k_offset);
+                        .u(value ? kv.v_offset : kv.k_offset)
+                        .u(kv.n_heads);
   const uint64_t elements = uint64_t{kv.n_heads} * kv.head_dim;
   Kernel k{Shader::store,
            {static_cast<uint32_t>(value ? kv.v_dtype : kv.k_dtype), value ? 1u : 0u,
-            kv.window != 0 ? 1u : 0u, p_.rows_to_ring() ? 1u : 0u},
+            kv.window != 0 ? 1u : 0u, p_.rows_to_ring() ? 1u : 0u, by_head(kv)},
            args,
            n(),
            static_cast<uint32_t>(groups_of(elements / 4))};
@@ -179,13 +180,11 @@ Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
   const uint32_t heads = f.step_heads(kv.head_dim, a.n_heads / kv.n_heads);
   const uint32_t shares = f.shares(a.n_heads / heads);
   float* const parts = buf(Buf::kAttention);
-  const bool words =
-      (kv.k_row_bytes | kv.v_row_bytes | kv.k_offset | kv.v_offset | kv.block_stride) %
-          sizeof(uint32_t) ==
-      0;
+  uint64_t bits = kv.k_row_bytes | kv.v_row_bytes | kv.k_offset | kv.v_offset | kv.block_stride;
+  if (by_head(kv) != 0) bits |= (kv.k_row_bytes | kv.v_row_bytes) / kv.n_heads;
   Kernel k{Shader::attention_step,
            {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window, heads,
-            kv.head_dim, shares, words ? 1u : 0u},
+            kv.head_dim, shares, bits % sizeof(uint32_t) == 0 ? 1u : 0u, by_head(kv)},
            Args(),
            uint64_t{n()} * a.n_heads / heads,
            shares,
@@ -230,14 +229,15 @@ Status PassLaunches::attend() const {
   // In shares sums have another order than a chunk's.
   const ModelShape& shape = m_.plan->model;
   if (attends_in_shares(profile(), shape, kv.head_dim, n())) return attend_in_shares(kv);
-  if (const uint32_t split = matrix_split(profile(), shape, kv, n()); split != 0)
+  if (const uint32_t split = matrix_split(profile(), shape, kv, n());
+      split != 0 && by_head(kv) == 0)
     return attend_by_matrices(kv, split);
   const Args args = attention_args(kv, buf(Buf::kQuery), buf(Buf::kMix));
   const uint32_t rows = n() == 1 ? 1 : profile().attention_tile(kv.head_dim);
   return run(Shader::attention,
              {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype),
               kv_rotation(kv.v_dtype, kv.head_dim), kv.window, a.output_gate ? 1u : 0u, rows,
-              kv.head_dim, profile().attention_keys},
+              kv.head_dim, profile().attention_keys, by_head(kv)},
              args, uint64_t{(n() + rows - 1) / rows} * a.n_heads);
 }
 

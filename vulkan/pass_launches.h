@@ -119,6 +119,8 @@ class PassLaunches {
   Status logits() const;
 
   KvLayer kv() const;
+  /// Whether rows of the call may be in blocks of one head there: a constant of shaders.
+  uint32_t by_head(const KvLayer& kv) const { return p_.by_head && kv.window == 0 ? 1 : 0; }
   Status rows() const;
   /// WHICH of shaders/rows.comp.
   enum HeadRow : uint32_t { kQueryRow, kKeyRow, kValueRow, kLatentQuery, kLatentRow };

@@ -14,6 +14,7 @@ layout(constant_id = 5) const uint GATED = 0;
 layout(constant_id = 6) const uint ROWS = 1;
 layout(constant_id = 7) const uint DIM = 128;
 layout(constant_id = 8) const uint KEYS = 1;
+layout(constant_id = 9) const uint BY_HEAD = 0;
 shared float head[ROWS * DIM];
 shared float query[ROWS * DIM];
 const uint kMostKeys = 128;  // of a tile
@@ -25,6 +26,7 @@ const uint kTile = KEYS * gl_WorkGroupSize.x, kEach = DIM / gl_WorkGroupSize.x,
            kElements = kEach < 1 ? 1 : kEach < 4 ? kEach : 4;
 #include "rotation.glsl"
 #include "kv_rows.glsl"
+#include "head_rows.glsl"
 float scores[ROWS * KEYS], sums[ROWS * kElements];  // of a row one after the other
 Stored keys[KEYS];
 void add_products(uint d, uint width, uint element) {
@@ -54,8 +56,9 @@ void add_values(uint t, uint d, uint width, uint from) {
 // Rows r to r + n - 1, which follow each other in their sequence.
 void attend(BatchRow row, uint r, uint n, uint h) {
   const Sequence seq = Sequences(p.sequences).v[row.sequence];
-  const Group g = Groups(p.groups).v[row.sequence * p.n_groups + p.group];
-  const uint from = h / (p.n_heads / p.n_kv_heads) * DIM, width = p.n_kv_heads * DIM;
+  Group g = Groups(p.groups).v[row.sequence * p.n_groups + p.group];
+  const HeadView own = view_head(g, h / (p.n_heads / p.n_kv_heads));
+  const uint from = own.from, width = own.width;
   // What the first row sees; row k sees k more, and in a window leaves out as many.
   const uint64_t last = WINDOW != 0 ? row.position : uint64_t(g.n_slots + row.index);
   uint64_t least = 0;
@@ -79,8 +82,8 @@ void attend(BatchRow row, uint r, uint n, uint h) {
     for (uint i = 0; i < KEYS; ++i) {
       const uint t = i * threads() + me();
       const uint64_t at = clamp(tile + t, first, end - 1);
-      const Stored value = stored(p.pages, row_address(seq, g, at, true));
-      keys[i] = stored(p.pages, row_address(seq, g, at, false));
+      const Stored value = stored(p.pages, row_address(own, seq, g, at, true));
+      keys[i] = stored(p.pages, row_address(own, seq, g, at, false));
       value_names[t] = value.name;
       values_at[t] = value.at;
       values_left[t] = value.left;

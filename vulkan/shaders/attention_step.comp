@@ -14,7 +14,9 @@ layout(constant_id = 4) const uint HEADS = 4;
 layout(constant_id = 5) const uint DIM = 128;
 layout(constant_id = 6) const uint SHARES = 32;
 layout(constant_id = 7) const uint WORDS = 0;  // rows begin at multiples of four bytes
+layout(constant_id = 8) const uint BY_HEAD = 0;
 #include "kv_rows.glsl"
+#include "head_rows.glsl"
 const float kUnseen = -3.0e38;
 const uint kThreads = gl_WorkGroupSize.x, kParts = 4, kTile = kThreads / kParts, kFours = DIM / 4;
 // Threads that have an element of a head together, and fours of elements for a thread where there are more.
@@ -32,9 +34,9 @@ vec4 four_in(uint64_t at, uint codec, uint n, uint e) {
   const int four = I32(at).v[e / 4];
   return half_of(uint(U16(at + n).v[e / 32])) * vec4(ivec4(four << 24, four << 16, four << 8, four) >> 24);
 }
-void score(Stored key, uint part, uint from, uint width, bool seen) {
+void score(Stored key, uint row_bytes, uint part, uint from, uint width, bool seen) {
   for (uint k = 0; k < HEADS; ++k) scores[k] = 0.0;
-  if (seen && key.left >= p.k_row_bytes) {
+  if (seen && key.left >= row_bytes) {
     FOR_EACH(n, (kFours + kParts - 1) / kParts, {
       const uint i = n * kParts + part;
       if (kFours % kParts == 0 || i < kFours) {
@@ -90,8 +92,9 @@ void main() {
   const BatchRow row = Rows(p.rows).v[r];
   if (row.sequence == kNoSequence) return;
   const Sequence seq = Sequences(p.sequences).v[row.sequence];
-  const Group g = Groups(p.groups).v[row.sequence * p.n_groups + p.group];
-  const uint from = h / (p.n_heads / p.n_kv_heads) * DIM, width = p.n_kv_heads * DIM;
+  Group g = Groups(p.groups).v[row.sequence * p.n_groups + p.group];
+  const HeadView own = view_head(g, h / (p.n_heads / p.n_kv_heads));
+  const uint from = own.from, width = own.width;
   const uint64_t last = WINDOW != 0 ? row.position : uint64_t(g.n_slots + row.index);
   uint64_t first = 0;
   if ((seq.flags & kNoContext) != 0) first = WINDOW != 0 ? seq.position : uint64_t(g.n_slots);
@@ -113,13 +116,13 @@ void main() {
     const uint64_t at = first + min(tile + key, end - 1);
     const uint turn = tile / kTile % 2;
     if (part == 0) {
-      const Stored value = stored(p.pages, row_address(seq, g, at, true));
+      const Stored value = stored(p.pages, row_address(own, seq, g, at, true));
       value_names[key] = value.name;
       values_at[key] = value.at;
       values_left[key] = value.left;
-      if (value.left < p.v_row_bytes) parted[turn] = 1;
+      if (value.left < own.v_row_bytes) parted[turn] = 1;
     }
-    score(stored(p.pages, row_address(seq, g, at, false)), part, from, width, tile + key < end);
+    score(stored(p.pages, row_address(own, seq, g, at, false)), own.k_row_bytes, part, from, width, tile + key < end);
     for (uint k = 0; k < HEADS; ++k) {
       const float top = max(tops[k], max_all(scores[k])), fade = exp(tops[k] - top);
       // What is no number has a share that is none.

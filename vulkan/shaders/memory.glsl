@@ -33,6 +33,14 @@ struct BatchRow {
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Sequences { Sequence v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Groups { Group v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Rows { BatchRow v[]; };
+// Rows in blocks of one KV head (device/batch.h, KvHeadRows), which a group's `base` is the address of where its
+// ring_slots say so.
+const uint kRowsByHead = 0xFFFFFFFFu;
+struct HeadRows {
+  uint64_t base, blocks, v_offset;
+  uint lag, reserved;
+};
+layout(buffer_reference, std430, buffer_reference_align = 8) buffer AllHeadRows { HeadRows v[]; };
 
 // Where an address lies. `pages` is the table of ranges.
 uint64_t kv_address(uint64_t pages, uint64_t a) {
@@ -107,6 +115,10 @@ vec4 four_at(uint64_t pages, Stored s, uint codec, uint n, uint e) {
 
 uint64_t slot_address(uint64_t base, uint64_t slot, uint block_stride, uint offset, uint row_bytes) {
   return base + (slot / kBlockSlots) * block_stride + offset + uint(slot % kBlockSlots) * row_bytes;
+}
+// The same of blocks that a table names.
+uint64_t named_address(uint64_t base, uint64_t table, uint64_t slot, uint row_bytes) {
+  return base + U64(table).v[uint(slot / kBlockSlots)] + uint(slot % kBlockSlots) * row_bytes;
 }
 uint64_t chunk_address(uint64_t chunk, uint first_block, uint64_t i, bool value, uint k_row_bytes,
                        uint v_row_bytes) {

@@ -4,6 +4,7 @@
 #include "common.glsl"
 #include "memory.glsl"
 // Compaction's moves (device::KvMoveJob). A workgroup has a job, whose rows it moves in order.
+layout(constant_id = 1) const uint BY_HEAD = 0;  // block_stride is the address of a table of blocks
 struct Job {
   uint64_t rows, keep, block_stride;
   uint row_bytes, offset, bytes, n_keep;
@@ -14,6 +15,7 @@ layout(push_constant) uniform P {
   uint n_jobs;
 } p;
 uint64_t row_of(Job j, uint slot) {
+  if (BY_HEAD != 0) return named_address(j.rows, j.block_stride, slot, j.row_bytes) + j.offset;
   return j.rows + uint64_t(slot / kBlockSlots) * j.block_stride + slot % kBlockSlots * j.row_bytes +
          j.offset;
 }

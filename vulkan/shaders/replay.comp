@@ -14,7 +14,7 @@ layout(constant_id = 5) const uint TERMS = 1;
 layout(constant_id = 6) const uint TURNS = 1;  // 0: queries are not turned; 2: neighbours are pairs
 layout(constant_id = 7) const uint IS_ROTATED = 0;  // queries are as ROTATED says
 layout(push_constant) uniform P {
-  uint64_t k, queries, cos, sin, scores, pages;
+  uint64_t k, queries, cos, sin, scores, pages, table;
   uint first_slot, n_rows, tail_slot, first_place, first_asked, every, query_stride, query_rows, first_query, group,
       n_kv_heads, k_row_bytes, block_stride, n_half, stride;
   float scale;
@@ -79,7 +79,9 @@ void multiply(Chunk c, uint n_seen, uint g) {
     const uint i = r * threads() + me();
     if (i < n_seen) {
       const uint slot = i < c.n_sinks ? i : c.low + (i - c.n_sinks);
-      const Stored k = stored(p.pages, slot_address(p.k, slot, p.block_stride, 0, p.k_row_bytes));
+      const uint64_t at = HAS(table, 6) ? named_address(p.k, p.table, slot, p.k_row_bytes)
+                                        : slot_address(p.k, slot, p.block_stride, 0, p.k_row_bytes);
+      const Stored k = stored(p.pages, at);
       for (uint d = 0; d < DIM; d += 4) {
         const vec4 x = four_at(p.pages, k, K_CODEC, p.n_kv_heads * DIM, g * DIM + d);
         for (uint t = 0; t < TERMS; ++t) {

@@ -11,15 +11,17 @@ layout(constant_id = 2) const uint K_CODEC = 1;
 layout(constant_id = 3) const uint ROTATED = 0;
 layout(constant_id = 4) const uint DIM = 128;
 layout(push_constant) uniform P {
-  uint64_t k, queries, visible, weight, sum, most, pages, workspace, sinks;
-  uint n_slots, query_rows, first_query, n_queries, n_heads, n_kv_heads, dim, k_row_bytes, block_stride,
+  uint64_t k, queries, visible, weight, sum, most, pages, workspace, sinks, table;
+  uint n_slots, query_rows, first_query, n_queries, n_heads, n_kv_heads, query_stride, k_row_bytes, block_stride,
       adds;
   float scale;
 } p;
 shared float head[1024];
 #include "rotation.glsl"
 float product(uint g, uint slot) {
-  const Stored k = stored(p.pages, slot_address(p.k, slot, p.block_stride, 0, p.k_row_bytes));
+  const uint64_t at = HAS(table, 9) ? named_address(p.k, p.table, slot, p.k_row_bytes)
+                                    : slot_address(p.k, slot, p.block_stride, 0, p.k_row_bytes);
+  const Stored k = stored(p.pages, at);
   float sum = 0.0;
   FOR_EACH(d, DIM, sum += head[d] * stored_at(p.pages, k, K_CODEC, p.n_kv_heads * DIM, g * DIM + d);)
   return sum * p.scale;
@@ -27,10 +29,10 @@ float product(uint g, uint slot) {
 void take_query(uint i, uint h) {
   barrier();
   const uint row = (p.first_query + i) % p.query_rows;
-  for (uint d = me(); d < p.dim; d += threads())
-    head[d] = F32(p.queries).v[(row * p.n_heads + h) * p.dim + d];
+  for (uint d = me(); d < DIM; d += threads())
+    head[d] = F32(p.queries + (uint64_t(row) * p.query_stride + h * DIM + d) * 4).v[0];
   barrier();
-  rotate_head(p.dim, ROTATED);
+  rotate_head(DIM, ROTATED);
 }
 void main() {
   const uint group = p.n_heads / p.n_kv_heads;

@@ -9,9 +9,10 @@ layout(constant_id = 1) const uint CODEC = 1;
 layout(constant_id = 2) const uint VALUE = 0;
 layout(constant_id = 3) const uint WINDOWED = 0;
 layout(constant_id = 4) const uint TO_RING = 0;
+layout(constant_id = 5) const uint BY_HEAD = 0;  // rows may be in blocks of one KV head
 layout(push_constant) uniform P {
   uint64_t rows, sequences, groups, from, pages, chunk;
-  uint n_rows, n_groups, group, n, k_row_bytes, v_row_bytes, block_stride, offset;
+  uint n_rows, n_groups, group, n, k_row_bytes, v_row_bytes, block_stride, offset, n_heads;
 } p;
 uint half_bits(float x) {  // to nearest even; NaN stays one
   const uint u = floatBitsToUint(x), sign = u >> 16 & 0x8000u, a = u & 0x7FFFFFFFu;
@@ -25,7 +26,8 @@ uint bf16_bits(float x) {
   if ((u & 0x7FFFFFFFu) > 0x7F800000u) return u >> 16 | 0x40u;
   return (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
 }
-void q8(Stored s, uint run, float x[32]) {
+// Run `run` of a stored row of n elements.
+void q8(Stored s, uint n, uint run, float x[32]) {
   uint top = 0;
   for (uint i = 0; i < 32; ++i) top = max(top, floatBitsToUint(x[i]) & 0x7FFFFFFFu);
   const float d = uintBitsToFloat(top) / 127.0, inverse = d < 1e-30 ? 0.0 : 1.0 / d;
@@ -35,7 +37,7 @@ void q8(Stored s, uint run, float x[32]) {
     v = v < 127.0 ? v : 127.0;
     U8(byte_of(p.pages, s, run * 32 + i)).v[0] = uint8_t(uint(int(roundEven(v))) & 255u);
   }
-  U16(byte_of(p.pages, s, p.n + run * 2)).v[0] = uint16_t(half_bits(d));
+  U16(byte_of(p.pages, s, n + run * 2)).v[0] = uint16_t(half_bits(d));
 }
 void nearest(float x[32], float inverse, inout uint codes[32]) {
   for (uint i = 0; i < 32; ++i) {
@@ -58,7 +60,7 @@ float fit(float x[32], uint codes[32]) {
   }
   return up[0] / down[0];
 }
-void q4(Stored s, uint run, float x[32]) {
+void q4(Stored s, uint n, uint run, float x[32]) {
   float top = x[0];
   uint most = 0, codes[32], scale = 0;
   for (uint i = 0; i < 32; ++i) {
@@ -80,38 +82,57 @@ void q4(Stored s, uint run, float x[32]) {
   }
   for (uint i = 0; i < 32; i += 2)
     U8(byte_of(p.pages, s, (run * 32 + i) / 2)).v[0] = uint8_t(codes[i] | codes[i + 1] << 4);
-  U16(byte_of(p.pages, s, p.n / 2 + run * 2)).v[0] = uint16_t(scale);
+  U16(byte_of(p.pages, s, n / 2 + run * 2)).v[0] = uint16_t(scale);
 }
-void put(uint64_t a, uint run, float x[32]) {
-  const Stored s = stored(p.pages, a);
-  if (CODEC == kQ8Rows) q8(s, run, x);
-  if (CODEC == kQ4Rows) q4(s, run, x);
+// Where elements of a row go: all of them to one stored row, or those of each head to its own.
+struct Target {
+  bool apart;
+  uint64_t at;  // of the stored row, or of what each head's rows are
+  uint64_t group_slot;
+  uint n;  // elements of a stored row
+};
+Stored row_of(Target t, uint head) {
+  if (!t.apart) return stored(p.pages, t.at);
+  const HeadRows own = AllHeadRows(t.at).v[head];
+  return stored(p.pages, named_address(own.base + (VALUE != 0 ? own.v_offset : 0), own.blocks, t.group_slot - own.lag,
+                                       (VALUE != 0 ? p.v_row_bytes : p.k_row_bytes) / p.n_heads));
+}
+void put(Target t, uint run, float x[32]) {
+  const uint runs = t.n / 32, in_row = t.apart ? run % runs : run;
+  const Stored s = row_of(t, t.apart ? run / runs : 0);
+  if (CODEC == kQ8Rows) q8(s, t.n, in_row, x);
+  if (CODEC == kQ4Rows) q4(s, t.n, in_row, x);
 }
 const bool kScaled = CODEC == kQ8Rows || CODEC == kQ4Rows;
-void put_fours(uint64_t a, uint64_t from) {
-  const Stored s = stored(p.pages, a);
+void put_fours(Target t, uint64_t from) {
+  const uint fours = t.n / 4;
   for (uint i = gl_WorkGroupID.z * threads() + me(); i < p.n / 4; i += gl_NumWorkGroups.z * threads()) {
     const vec4 x = F32x4(from).v[i];
-    if (CODEC == kF32Rows) F32x4(byte_of(p.pages, s, 16 * i)).v[0] = x;
+    const Stored s = row_of(t, t.apart ? i / fours : 0);
+    const uint in_row = t.apart ? i % fours : i;
+    if (CODEC == kF32Rows) F32x4(byte_of(p.pages, s, 16 * in_row)).v[0] = x;
     if (CODEC == kBf16Rows) {
-      U32x2(byte_of(p.pages, s, 8 * i)).v[0] =
+      U32x2(byte_of(p.pages, s, 8 * in_row)).v[0] =
           uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
     }
   }
 }
-void put_runs(uint64_t a, uint64_t from) {
+void put_runs(Target t, uint64_t from) {
   float x[32];
   for (uint run = gl_WorkGroupID.z * threads() + me(); run < p.n / 32; run += gl_NumWorkGroups.z * threads()) {
     for (uint i = 0; i < 8; ++i) {
       const vec4 four = F32x4(from).v[run * 8 + i];
       for (uint c = 0; c < 4; ++c) x[4 * i + c] = four[c];
     }
-    put(a, run, x);
+    put(t, run, x);
   }
 }
+void put_target(Target t, uint64_t from) {
+  if (kScaled) put_runs(t, from);
+  else put_fours(t, from);
+}
 void put_row(uint64_t a, uint64_t from) {
-  if (kScaled) put_runs(a, from);
-  else put_fours(a, from);
+  put_target(Target(false, a, 0, p.n), from);
 }
 void main() {
   const uint r = item();
@@ -122,6 +143,10 @@ void main() {
   const Group g = Groups(p.groups).v[row.sequence * p.n_groups + p.group];
   const uint row_bytes = VALUE != 0 ? p.v_row_bytes : p.k_row_bytes;
   const uint64_t from = p.from + uint64_t(r) * p.n * 4;
+  if (BY_HEAD != 0 && g.ring_slots == kRowsByHead) {
+    put_target(Target(true, g.base, g.n_slots + row.index, p.n / p.n_heads), from);
+    return;
+  }
   if (WINDOWED == 0) {
     put_row(slot_address(g.base, g.n_slots + row.index, p.block_stride, p.offset, row_bytes), from);
     return;

@@ -10,15 +10,17 @@ layout(constant_id = 1) const int TYPE = 0;
 layout(constant_id = 2) const uint V_CODEC = 1;
 layout(constant_id = 3) const uint ROTATED = 0;
 layout(push_constant) uniform P {
-  uint64_t v, o, norms, pages;
-  uint n_slots, n_heads, n_kv_heads, dim, v_row_bytes, block_stride, n_out, row_bytes;
+  uint64_t v, o, norms, pages, table;
+  uint n_slots, n_heads, n_kv_heads, dim, v_row_bytes, block_stride, n_out, row_bytes, first_kv, all_kv;
 } p;
 shared float head[1024];
 #include "rotation.glsl"
 void main() {
-  const uint g = item() / p.n_slots, t = item() % p.n_slots, group = p.n_heads / p.n_kv_heads;
+  const uint g = item() / p.n_slots, t = item() % p.n_slots, group = p.n_heads / p.all_kv;
   if (g >= p.n_kv_heads) return;
-  const Stored v = stored(p.pages, slot_address(p.v, t, p.block_stride, 0, p.v_row_bytes));
+  const uint64_t at = HAS(table, 4) ? named_address(p.v, p.table, t, p.v_row_bytes)
+                                    : slot_address(p.v, t, p.block_stride, 0, p.v_row_bytes);
+  const Stored v = stored(p.pages, at);
   for (uint d = me(); d < p.dim; d += threads())
     head[d] = stored_at(p.pages, v, V_CODEC, p.n_kv_heads * p.dim, g * p.dim + d);
   barrier();
@@ -28,7 +30,7 @@ void main() {
   for (uint r = me(); r < p.n_out; r += threads()) {
     float one = 0.0;
     uint d = 0;
-    const uint from = g * group * p.dim, to = from + group * p.dim;
+    const uint from = (p.first_kv + g) * group * p.dim, to = from + group * p.dim;
     for (uint run = from / 32; run * 32 < to; ++run) {
       read_weights(TYPE, p.o + uint64_t(r) * p.row_bytes, run, n_in, w);
       for (uint i = 0; i < 32; ++i) {

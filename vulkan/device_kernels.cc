@@ -152,14 +152,9 @@ Status VulkanKernels::take_apart(const ApartParams& p, const device::Queue& queu
 
 Status VulkanKernels::move_units(const UnitMoveParams& p, const device::Queue& queue) const {
   constexpr uint32_t kColumnBytes = 128;  // of a workgroup (shaders/move_units.comp)
-  const Args args = Args()
-                        .at(p.base)
-                        .at(p.room)
-                        .at(p.moves)
-                        .at(pages())
-                        .u(p.n_units)
-                        .u(p.n_moves)
-                        .u(p.unit_bytes);
+  const Args args =
+      Args().at(p.base).at(p.room).at(p.moves).at(pages()).u(p.n_units).u(p.n_moves).u(
+          p.unit_bytes);
   return own(queue).dispatch({Shader::move_units,
                               {},
                               args,

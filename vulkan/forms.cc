@@ -95,7 +95,8 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
     const auto add = [&](bool by_head) {
       const std::string heads = "heads of " + std::to_string(kv.head_dim);
       out.add(by_head ? "attention over rows by head, " + heads : "attention, " + heads,
-              attention_text(f, shape, kv, 1, by_head), attention_text(f, shape, kv, most, by_head));
+              attention_text(f, shape, kv, 1, by_head),
+              attention_text(f, shape, kv, most, by_head));
     };
     add(false);
     // Such rows have no form by matrices.

@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "device/by_head_ways.h"
 #include "device/several_devices.h"
-#include "engine/by_head_case.h"
 
 namespace sharpi::testing {
 namespace {
@@ -18,14 +18,6 @@ namespace {
 const RoomMachine& machine() {
   static const RoomMachine made(three_cards());
   return made;
-}
-
-Edit exact_rows(sharpi_kv_dtype kv) {
-  return [=](sharpi_plan_params* p, sharpi_session_params* s) {
-    watching(kv, true, true)(p, s);
-    s->tail_k_dtype = s->tail_v_dtype = kv;
-    s->n_ctx = 400;
-  };
 }
 
 /// All layers on one device, with the last ones on the host, and over two devices; those that the
@@ -45,164 +37,37 @@ std::vector<Ladder> places(const std::string& path, int32_t n) {
   return out;
 }
 
-std::vector<std::vector<uint32_t>> all_kept(const Chat& chat) {
-  std::vector<std::vector<uint32_t>> out;
-  for (uint32_t l = 0; l < 8; ++l) {
-    for (uint32_t h = 0; h < 4; ++h) out.push_back(kept(chat, l, h));
-  }
-  return out;
-}
-
-void restore(const Chat& chat, const std::vector<char>& blob) {
-  sharpi_error e = SHARPI_ERROR_INIT;
-  ASSERT_EQ(sharpi_session_restore(chat.get(), blob.data(), blob.size(), &e), SHARPI_OK)
-      << text_of(e);
-}
-
-/// What a session keeps and says from its compaction on.
-struct Life {
-  std::vector<std::vector<std::vector<uint32_t>>> kept;
-  std::vector<Logits> logits;
-};
-Life live(const Loaded& l, const std::vector<int32_t>& text) {
-  Life life;
-  Chat chat(l.model.get());
-  chat.prefill(slice(text, 0, 180));
-  compact(chat, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SNAPKV, 60));
-  life.kept.push_back(all_kept(chat));
-  for (const auto& [from, to] : {std::pair<size_t, size_t>{180, 250}, {250, 253}}) {
-    chat.prefill(slice(text, from, to));  // a chunk and a rest, few rows
-    life.logits.push_back(chat.logits());
-  }
-  for (size_t i = 253; i < 257; ++i) {
-    chat.decode(text[i]);
-    life.logits.push_back(chat.logits());
-  }
-  compact(chat, params(SHARPI_LAYER_BUDGET_EQUAL, SHARPI_POLICY_VALUE, 50));
-  life.kept.push_back(all_kept(chat));
-  chat.decode(text[257]);
-  life.logits.push_back(chat.logits());
-  compact(chat, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_RETRIEVAL, 40));
-  life.kept.push_back(all_kept(chat));
-  chat.decode(text[258]);
-  life.logits.push_back(chat.logits());
-  return life;
-}
-
 TEST(DeviceByHead, HeadsKeepWhatTheyKeepOnTheCpu) {
   for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
-    const auto n = static_cast<int32_t>(c.recipe.n_layers);
-    const std::vector<int32_t> text = file.tokens(260);
-    const Edit edit = exact_rows(SHARPI_KV_F32);
-    const Life want = live(machine().ladders().load(file.path(), {}, edit), text);
-    for (const Ladder& ladder : places(file.path(), n)) {
-      const std::string what = c.name + (" " + text_of(ladder));
-      const Life got = live(machine().ladders().load(file.path(), ladder, edit), text);
-      EXPECT_TRUE(got.kept == want.kept) << what;
-      for (size_t i = 0; i < want.logits.size(); ++i)
-        EXPECT_LE(distance(got.logits[i], want.logits[i]), kNear) << what << i;
-    }
+    for (const Ladder& ladder : places(file.path(), static_cast<int32_t>(c.recipe.n_layers)))
+      check_keeping(machine().ladders(), file, ladder, c.name + (" " + text_of(ladder)));
   }
 }
 
-/// By this policy one threshold leaves every head as many rows as EQUAL does.
 TEST(DeviceByHead, WhereHeadsKeepAsManyRowsTheBitsAreThoseOfRowsTogether) {
   for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
-    const std::vector<int32_t> text = file.tokens(260);
     for (const sharpi_kv_dtype kv : c.dtypes) {
-      for (const Ladder& ladder : {Ladder{{1, n}}, places(file.path(), n).back()}) {
-        const std::string what = std::string(c.name) + " " + dtype_text(kv) + " " + text_of(ladder);
-        const Loaded l = machine().ladders().load(file.path(), ladder, exact_rows(kv));
-        Chat a(l.model.get()), b(l.model.get());
-        const auto both = [&](const std::function<void(Chat&)>& f) {
-          for (Chat* chat : {&a, &b}) f(*chat);
-          EXPECT_TRUE(same_bits(a.logits(), b.logits())) << what;
-        };
-        both([&](Chat& chat) { chat.prefill(slice(text, 0, 200)); });
-        compact(a, params(SHARPI_LAYER_BUDGET_EQUAL, SHARPI_POLICY_RETRIEVAL, 70));
-        compact(b, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_RETRIEVAL, 70));
-        ASSERT_TRUE(all_kept(a) == all_kept(b)) << what;
-        both([&](Chat& chat) { chat.prefill(slice(text, 200, 250)); });
-        both([&](Chat& chat) { chat.decode(text[250]); });
-        both([&](Chat& chat) { chat.decode(text[251]); });
-        for (const Chat* chat : {&a, &b})
-          compact(*chat, params(SHARPI_LAYER_BUDGET_EQUAL, SHARPI_POLICY_VALUE, 50));
-        ASSERT_TRUE(all_kept(a) == all_kept(b)) << what;
-        both([&](Chat& chat) { chat.prefill(slice(text, 252, 255)); });
-        sharpi_session* two[] = {a.get(), b.get()};
-        const int32_t tokens[] = {text[255], text[255]};
-        sharpi_error e = SHARPI_ERROR_INIT;
-        ASSERT_EQ(sharpi_decode_batch(two, tokens, 2, &e), SHARPI_OK) << text_of(e);
-        EXPECT_TRUE(same_bits(a.logits(), b.logits())) << what << ", a batch";
-      }
+      for (const Ladder& ladder : {Ladder{{1, n}}, places(file.path(), n).back()})
+        check_bits(machine().ladders(), file, ladder, kv,
+                   std::string(c.name) + " " + dtype_text(kv) + " " + text_of(ladder));
     }
   }
 }
 
 TEST(DeviceByHead, BoundedSessionsGoOnPastTheirContextWithTheSameBits) {
-  const MadeModel file(deep(test::tiny_qwen3(), 3));
-  const std::vector<int32_t> text = file.tokens(330);
-  const Loaded l = machine().ladders().load(file.path(), {{1, 3}}, [](auto* p, auto* s) {
-    exact_rows(SHARPI_KV_Q8_0)(p, s);
-    p->n_chunk = 16;
-    s->n_ctx = 192;
-    s->kv_budget = 80;
-  });
-  Chat a(l.model.get()), b(l.model.get());
-  for (Chat* chat : {&a, &b}) chat->prefill(slice(text, 0, 90));
-  compact(a, params(SHARPI_LAYER_BUDGET_EQUAL, SHARPI_POLICY_RETRIEVAL, 60));
-  compact(b, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_RETRIEVAL, 60));
-  const uint64_t held = b.info().kv_held_bytes;
-  for (size_t i = 90; i < text.size(); ++i) {
-    for (Chat* chat : {&a, &b}) chat->decode(text[i]);
-    ASSERT_TRUE(same_bits(a.logits(), b.logits())) << "token " << i;
-  }
-  EXPECT_EQ(b.info().kv_held_bytes, held) << "a bounded session took memory";
-  EXPECT_LT(b.info().n_tokens, 193u);
+  check_bounded(machine().ladders(), MadeModel(deep(test::tiny_qwen3(), 3)), {{1, 3}});
 }
 
-/// What one tier saved is what another one saves, and goes on there.
 TEST(DeviceByHead, SavedFormsGoFromTierToTier) {
   for (const Case& c : cases()) {
     const MadeModel file(c.recipe);
     const auto n = static_cast<int32_t>(c.recipe.n_layers);
-    const std::vector<int32_t> text = file.tokens(260);
-    for (const sharpi_kv_dtype kv : c.dtypes) {
-      const std::string what = std::string(c.name) + " " + dtype_text(kv);
-      const Loaded host = machine().ladders().load(file.path(), {}, exact_rows(kv)),
-                   there = machine().ladders().load(file.path(), {{1, n}}, exact_rows(kv));
-      Chat a(host.model.get());
-      a.prefill(slice(text, 0, 200));
-      compact(a, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SNAPKV, 70));
-      a.prefill(slice(text, 200, 230));
-      const std::vector<char> blob = saved(a);
-      Chat b(there.model.get());
-      restore(b, blob);
-      EXPECT_TRUE(saved(b) == blob) << what;
-      EXPECT_TRUE(all_kept(b) == all_kept(a)) << what;
-      for (Chat* chat : {&a, &b}) chat->decode(text[230]);
-      EXPECT_LE(distance(a.logits(), b.logits()), kv == SHARPI_KV_F32 ? kNear : 0.05) << what;
-      // Forks: one that is compacted again leaves the other alone, an empty one begins anew.
-      restore(b, blob);
-      Chat twin = b.fork();
-      const Chat third = twin.fork();
-      EXPECT_TRUE(saved(third) == blob) << what;
-      compact(third, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SPAN, 40, 0));
-      EXPECT_TRUE(saved(twin) == blob) << what;
-      for (size_t i = 230; i < 233; ++i) {
-        for (Chat* chat : {&b, &twin}) chat->decode(text[i]);
-        EXPECT_TRUE(same_bits(b.logits(), twin.logits())) << what << ", token " << i;
-      }
-      sharpi_error e = SHARPI_ERROR_INIT;
-      ASSERT_EQ(sharpi_session_truncate(twin.get(), 0, &e), SHARPI_OK) << text_of(e);
-      Chat fresh(there.model.get());
-      twin.prefill(slice(text, 0, 100));
-      fresh.prefill(slice(text, 0, 100));
-      EXPECT_TRUE(saved(twin) == saved(fresh)) << what;
-    }
+    for (const sharpi_kv_dtype kv : c.dtypes)
+      check_saved_forms(machine().ladders(), file, {{1, n}}, kv,
+                        std::string(c.name) + " " + dtype_text(kv));
   }
 }
 

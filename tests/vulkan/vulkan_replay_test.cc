@@ -5,32 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "api/api_handles.h"
 #include "device/replay_ways.h"
-#include "vulkan/vulkan_tier.h"
+#include "vulkan/vulkan_ladders.h"
 
 namespace sharpi::testing {
 namespace {
-
-/// The CPU and the first Vulkan device.
-LadderMachine machine() {
-  static const ContextPtr made = [] {
-    sharpi_context_params c;
-    sharpi_context_params_init(&c, sizeof c);
-    auto context = Context::create(c, &host_and_vulkan);
-    EXPECT_TRUE(context.is_ok()) << context.status().text();
-    auto handle = std::make_unique<sharpi_context>();
-    if (context.is_ok()) handle->p = context.take();
-    return ContextPtr(handle.release());
-  }();
-  return {made.get()};
-}
-
-test::ModelRecipe heads_of(uint32_t dim) {
-  test::ModelRecipe r = deep(test::tiny_qwen3(), 2);
-  r.head_dim = dim;
-  return r;
-}
 
 class VulkanReplayScores : public ::testing::TestWithParam<Case> {};
 
@@ -41,7 +20,7 @@ TEST_P(VulkanReplayScores, AreThoseOfThePlainForm) {
   uint32_t every = 3;
   for (const sharpi_kv_dtype kv : GetParam().dtypes) {
     every = 4 - every;
-    check_scores(machine(), file.path(), {{1, n}}, file.tokens(300), kv, every,
+    check_scores(vulkan_machine(), file.path(), {{1, n}}, file.tokens(300), kv, every,
                  dtype_text(kv) + (", every " + std::to_string(every)));
   }
 }
@@ -63,10 +42,7 @@ std::vector<Case> few_layers() {
   all.push_back({"learned_sinks", deep(test::tiny_gpt_oss(), 2)});
   return all;
 }
-std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return info.param.name;
-}
-INSTANTIATE_TEST_SUITE_P(Kinds, VulkanReplayScores, ::testing::ValuesIn(few_layers()), name_of);
+INSTANTIATE_TEST_SUITE_P(Kinds, VulkanReplayScores, ::testing::ValuesIn(few_layers()), case_name);
 
 class VulkanReplayLives : public ::testing::TestWithParam<Case> {};
 
@@ -76,9 +52,10 @@ TEST_P(VulkanReplayLives, KeepWhatTheCpuKeeps) {
   const auto n = static_cast<int32_t>(GetParam().recipe.n_layers);
   for (const int32_t layers : {n / 2, n}) {
     sharpi_error why = SHARPI_ERROR_INIT;
-    if (!machine().try_load(file.path(), {{1, layers}}, &why).model) continue;
-    check_lives(machine(), file.path(), {{1, layers}}, file.tokens(570),
-                {SHARPI_LAYER_BUDGET_EQUAL}, "layers: " + std::to_string(layers));
+    if (!vulkan_machine().try_load(file.path(), {{1, layers}}, &why).model) continue;
+    check_lives(vulkan_machine(), file.path(), {{1, layers}}, file.tokens(570),
+                {SHARPI_LAYER_BUDGET_EQUAL, SHARPI_LAYER_BUDGET_SHARED},
+                "layers: " + std::to_string(layers));
   }
 }
 
@@ -89,22 +66,7 @@ std::vector<Case> lives() {
           few_layers()[3],
           {"latents", test::tiny_deepseek2()}};
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, VulkanReplayLives, ::testing::ValuesIn(lives()), name_of);
-
-/// By head is what this tier does not do.
-TEST(VulkanReplay, OneThresholdIsRefusedByTheLayer) {
-  SHARPI_NEEDS_VULKAN();
-  const MadeModel file(deep(test::tiny_qwen3(), 2));
-  const Loaded l = machine().load(file.path(), {{1, 2}}, capturing(64));
-  ASSERT_TRUE(l.model);
-  Chat chat(l.model.get());
-  chat.prefill(file.tokens(300));
-  sharpi_compact_params p = by_replay(100);
-  p.layer_budget = SHARPI_LAYER_BUDGET_SHARED;
-  sharpi_error e = SHARPI_ERROR_INIT;
-  EXPECT_EQ(sharpi_session_compact(chat.get(), &p, nullptr, &e), SHARPI_E_UNSUPPORTED);
-  EXPECT_NE(std::string(e.text).find("layer 0 is on another device"), std::string::npos) << e.text;
-}
+INSTANTIATE_TEST_SUITE_P(Kinds, VulkanReplayLives, ::testing::ValuesIn(lives()), case_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/api_handles.h"
 #include "engine/inner_engine.h"
 #include "vulkan/vulkan_backend.h"
 #include "vulkan/vulkan_device.h"
@@ -29,6 +30,17 @@ inline Result<std::vector<std::unique_ptr<Backend>>> host_and_vulkan(const Backe
   std::string why;
   if (auto device = vulkan_device(&why)) out.push_back(vulkan::make_backend(std::move(device)));
   return out;
+}
+
+/// Its tiers as a context of the C interface.
+inline ContextPtr context_of(BackendFactory make) {
+  sharpi_context_params c;
+  sharpi_context_params_init(&c, sizeof c);
+  auto context = Context::create(c, make);
+  EXPECT_TRUE(context.is_ok()) << context.status().text();
+  auto handle = std::make_unique<sharpi_context>();
+  if (context.is_ok()) handle->p = context.take();
+  return ContextPtr(handle.release());
 }
 
 /// The same with a device that gives no block above 128 KiB, so that weights lie in several.

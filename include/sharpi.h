@@ -1706,7 +1706,7 @@ SHARPI_API void sharpi_session_resume(sharpi_session *session) SHARPI_NOEXCEPT;
  *  own. `budget` is their mean; sinks and recency stay in each head, and the 8 best of its other rows, as far as
  *  `budget` has them. From then on the session's rows are in blocks of 64 rows of one head, until it is empty again;
  *  later compactions leave them so. A capacity is then that of the fullest head, and a head that has fewer rows takes as
- *  many fewer slots, in whole blocks. On the CPU and CUDA devices: UNSUPPORTED for models with layers of full attention on others. */
+ *  many fewer slots, in whole blocks. On the CPU, CUDA and Vulkan devices, and splits of them. */
 typedef uint32_t sharpi_layer_budget;
 #define SHARPI_LAYER_BUDGET_EQUAL   0u
 #define SHARPI_LAYER_BUDGET_PYRAMID 1u         /**< More in low layers (arXiv 2406.02069). */

@@ -255,6 +255,7 @@ Status VulkanKernels::latent_norms(const NormParams& p, const device::Queue& que
                           .at(p.map_data)
                           .at(p.norms)
                           .at(pages())
+                          .at(kv.table)
                           .u(p.n_slots)
                           .u(h)
                           .u(p.n_heads)

@@ -36,8 +36,8 @@ Status check_by_head(const SessionCore& session, sharpi_layer_budget budget) {
   for (const uint32_t l : session.compactable_layers()) {
     if (session.store(l).can_keep_by_head()) continue;
     return Status::error(Code::kUnsupported,
-                         "layer_budget 3 (SHARED) keeps rows by head, which is done on the CPU "
-                         "and CUDA devices, but layer %u is on another device; 0 (EQUAL) works",
+                         "layer_budget 3 (SHARED) keeps rows by head, which the device of layer %u "
+                         "does not do; 0 (EQUAL) works",
                          l);
   }
   return Status::ok();

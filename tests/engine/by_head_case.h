@@ -83,7 +83,7 @@ inline std::vector<Case> device_cases() {
 /// Of all kinds that this program's models are of.
 inline std::vector<Case> cases() {
   std::vector<Case> out = device_cases();
-  if (!on_gpu())
+  if (!on_gpu() || on_vulkan())
     out.push_back({"rows that are keys and values", test::tiny_deepseek2(), stored_dtypes()});
   return out;
 }

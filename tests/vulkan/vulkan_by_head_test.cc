@@ -105,6 +105,7 @@ std::vector<Case> kinds() {
           {"heads_of_80", heads_of(80)},
           {"heads_of_128", heads_of(128), {SHARPI_KV_Q8_0}},
           {"heads_of_512", heads_of(512), {SHARPI_KV_Q4}},
+          {"latents", test::tiny_deepseek2(), {SHARPI_KV_F32, SHARPI_KV_Q8_0}},
           {"learned_sinks", deep(test::tiny_gpt_oss(), 2)}};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanByHead, ::testing::ValuesIn(kinds()), case_name);

@@ -12,7 +12,7 @@ layout(constant_id = 3) const uint CODEC = 1;
 layout(constant_id = 4) const uint ROTATED = 0;
 layout(constant_id = 5) const uint ADDS = 0;
 layout(push_constant) uniform P {
-  uint64_t v, o, map, norms, pages;
+  uint64_t v, o, map, norms, pages, table;
   uint n_slots, head, n_heads, dim, first, rank, n_value, v_row_bytes, block_stride, n_out, row_bytes, map_row_bytes;
 } p;
 shared float head[1024], value[1024];
@@ -32,7 +32,9 @@ float product(int type, uint64_t row, uint n_in, uint from, uint to, bool of_val
 void main() {
   const uint t = item();
   if (t >= p.n_slots) return;
-  const Stored row = stored(p.pages, slot_address(p.v, t, p.block_stride, 0, p.v_row_bytes));
+  const uint64_t at = HAS(table, 5) ? named_address(p.v, p.table, t, p.v_row_bytes)
+                                    : slot_address(p.v, t, p.block_stride, 0, p.v_row_bytes);
+  const Stored row = stored(p.pages, at);
   for (uint d = me(); d < p.dim; d += threads()) head[d] = stored_at(p.pages, row, CODEC, p.dim, d);
   barrier();
   unrotate_head(p.dim, ROTATED);

@@ -2,7 +2,7 @@
 // Rows in blocks of one KV head that the CPU chose, on a GPU and on splits of both: what the CPU
 // saved goes on there as it does on the CPU, step by step, by few rows and by chunks, and is saved
 // as it was; what a GPU chooses is what the CPU chooses, but for scores that are nearly equal.
-// Skipped where there is no CUDA device.
+// Skipped where there is no GPU.
 #include <algorithm>
 #include <iterator>
 

@@ -127,7 +127,7 @@ TEST(VulkanByHeadSessions, HoldWhatTheySay) {
   SHARPI_NEEDS_VULKAN();
   test::ModelRecipe recipe = deep(test::tiny_qwen3(), 4);
   recipe.n_heads = recipe.n_kv_heads = 4;
-  recipe.head_dim = 128;
+  recipe.head_dim = 64;
   const MadeModel file(recipe);
   const Loaded l = vulkan_machine().load(file.path(), {{1, 4}}, [](auto* p, auto* s) {
     watching(SHARPI_KV_F32, false, true)(p, s);
@@ -144,13 +144,13 @@ TEST(VulkanByHeadSessions, HoldWhatTheySay) {
     for (const Chat* chat : chats) said += device_bytes(*chat);
     EXPECT_EQ(device->driver().allocated_bytes() - before, said) << what;
   };
-  const std::vector<int32_t> text = file.tokens(600);
+  const std::vector<int32_t> text = file.tokens(900);
   Chat chat(l.model.get());
   expect_bytes({&chat}, "new");
   chat.prefill(text);
   expect_bytes({&chat}, "read");
   const uint64_t whole = held_by_rows(chat);
-  const Report r = compact(chat, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SNAPKV, 75, 0));
+  const Report r = compact(chat, params(SHARPI_LAYER_BUDGET_SHARED, SHARPI_POLICY_SNAPKV, 112, 0));
   expect_bytes({&chat}, "compacted");
   EXPECT_EQ(r.held_after, held_by_rows(chat));
   EXPECT_LE(4 * held_by_rows(chat), whole) << "an eighth of the rows in granules of 2 MiB";

@@ -28,6 +28,7 @@ class CudaBackend final : public DeviceBackend {
     return check_support(device_->profile(), device_->name(), spec, placement);
   }
 
+  Status check_adapters() const override { return cuda::check_adapters(); }
   Status check_replay(const ModelSpec& spec, const Placement& placement) const override {
     return cuda::check_replay(device_->profile(), device_->name(), spec, placement);
   }

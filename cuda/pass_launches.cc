@@ -3,9 +3,11 @@
 
 #include <cmath>
 
+#include "cuda/kernels/adapters.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/products/chain.h"
 #include "device/loaded_model.h"
+#include "model/adapter_file.h"
 
 namespace sharpi::cuda {
 namespace {
@@ -44,6 +46,8 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
       return launch_link(s_.of(p), at.link(list.links[l.first_link]), raw_stream(p));
     case LaunchKind::kChain:
       return launch_links(p, at, list, l);
+    case LaunchKind::kAdapters:
+      return adapters(p, list.links[l.first_link]);
     case LaunchKind::kResidual:
       return launch_branch_sum(s_.of(p), l.sum.x == kNoRows ? nullptr : at.row(l.sum.x),
                                at.branch(l.sum), p.n_rows(), m_.spec().n_embd, raw_stream(p));
@@ -194,12 +198,37 @@ Status PassLaunches::send_logits(Pass& p) const {
   return launch_logit_rows(l, s_.on(p));
 }
 
-/// Of an FFN without a gate.
+/// Of an FFN without a gate, or with one that the product has not applied.
 Status PassLaunches::activation(Pass& p, uint32_t layer) const {
-  SquareParams s;
-  s.x = p.ws.get(Buf::kFfn);
-  s.n = uint64_t{p.n_rows()} * device::hidden_width(m_.spec().layers[layer].ffn);
-  return launch_square(s, s_.on(p));
+  const FfnSpec& f = m_.spec().layers[layer].ffn;
+  const uint64_t n = uint64_t{p.n_rows()} * device::hidden_width(f);
+  if (device::has_gate(f))
+    return launch_gate({p.ws.get(Buf::kFfn), p.ws.get(Buf::kUp), n, device::gated(f)}, s_.on(p));
+  return launch_square({p.ws.get(Buf::kFfn), n}, s_.on(p));
+}
+
+/// Behind a product, whose input is still there.
+Status PassLaunches::adapters(Pass& p, const RowLink& link) const {
+  const RowProduct& product = link.product;
+  AdapterParams a;
+  a.rows = p.batch.table.rows;
+  a.adapters = p.ws.adapters();
+  a.n_rows = p.n_rows();
+  a.n_in = static_cast<uint32_t>(product.tasks[0].w->n_in);
+  a.x = p.ws.get(link.sum.adds ? link.sum.to : product.x);
+  a.norm_weight = product.norm == nullptr ? nullptr : m_.floats(*product.norm);
+  a.norm_eps = m_.spec().rms_eps;
+  a.rank = m_.plan->model.adapter_rank;
+  a.t = p.ws.get(Buf::kAdapter);
+  a.n_tasks = product.n_tasks;
+  for (uint32_t t = 0; t < product.n_tasks; ++t) {
+    a.weights[t] = tensor_index(m_.spec(), *product.tasks[t].w);
+    a.n_out[t] = static_cast<uint32_t>(product.tasks[t].w->n_out);
+    a.y[t] = p.ws.get(product.tasks[t].y);
+  }
+  if (product.shared_scale) a.shares = p.ws.get(Buf::kSharedGate);
+  for (a.k = 0; a.k < p.n_adapters; ++a.k) SHARPI_TRY(launch_adapters(a, s_.on(p)));
+  return Status::ok();
 }
 
 Status PassLaunches::rope_tables(Pass& p) const {

@@ -26,6 +26,7 @@ class PassLaunches {
   Status send_logits(Pass& p) const;
   Status hidden_rows(Pass& p) const;
   Status activation(Pass& p, uint32_t layer) const;
+  Status adapters(Pass& p, const RowLink& link) const;
   Status rope_tables(Pass& p) const;
   Status launch_links(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;
 

@@ -142,6 +142,9 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
   return Status::ok();
 }
 
+/// Whether a GPU has run the kernels of adapters: until then they are refused.
+constexpr bool kAdaptersHaveRun = false;
+
 Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
   if (takes_mamba2(mamba2_shape(m))) return Status::ok();
   return Status::error(Code::kUnsupported,
@@ -186,6 +189,13 @@ Status check_widths(const ModelSpec& spec, const Placement& placement) {
 }
 
 }  // namespace
+
+Status check_adapters() {
+  if (kAdaptersHaveRun) return Status::ok();
+  return Status::error(Code::kUnsupported,
+                       "adapters (LoRA) are asked for, for which CUDA's tier has kernels that no "
+                       "GPU has run yet; the CPU and Vulkan's tier compute them");
+}
 
 Status check_replay(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
                     const Placement& placement) {

@@ -625,8 +625,9 @@ typedef struct sharpi_plan_params {
   const char *const *adapters;                 /**< n_adapters paths of adapters (LoRA) that will be loaded beside
                                                     the model: each is opened, checked against the model and
                                                     priced, and sharpi_adapter_load() has its memory then.
-                                                    A plan with adapters leaves GPUs out so far, or is
-                                                    UNSUPPORTED where one is named. Default null. */
+                                                    Each device has what it changes of its blocks. CUDA's are
+                                                    left out so far, or UNSUPPORTED where one is named.
+                                                    Default null. */
   uint32_t n_adapters;
   uint32_t adapter_rank;                       /**< The largest rank of adapters that calls have scratch for, 0
                                                     to 4096; default UNSET = the largest of `adapters`, 0
@@ -1863,7 +1864,8 @@ typedef struct sharpi_adapter_summary {
 /** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_adapter_info(const sharpi_adapter *adapter, sharpi_adapter_summary *out,
                                              sharpi_error *err) SHARPI_NOEXCEPT;
-/** What it holds, measured at the allocator; equals the plan's row of it, where the plan named it.
+/** What it holds, measured at the allocator, a row for each device that has blocks it changes; equals the plan's rows
+ *  of it, where the plan named it.
  *  @param row_size sizeof(sharpi_memory_row) at the caller. @return SHARPI_OK; BUFFER_TOO_SMALL.
  *  @thread any. @since 1.0 */
 SHARPI_API sharpi_status sharpi_adapter_memory(const sharpi_adapter *adapter, sharpi_memory_row *rows,

@@ -26,6 +26,8 @@ Status PassLaunches::make() const {
     case LaunchKind::kProduct:
     case LaunchKind::kChain:
       return links();
+    case LaunchKind::kAdapters:
+      return adapters();
     case LaunchKind::kResidual:
       return residual(l_.sum);
     case LaunchKind::kKeepRing:

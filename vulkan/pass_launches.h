@@ -2,7 +2,8 @@
 // The launches of a pass as dispatches: what each kind (device/launches.h) runs, with the addresses
 // of its buffers. pass_launches.cc has embeddings, products and ends, mixer_launches.cc attention,
 // recurrent_launches.cc recurrent mixers, ffn_launches.cc the mixtures of experts,
-// square_launches.cc FFNs without a gate. Thread rule: of the call that runs.
+// square_launches.cc activations by themselves, adapter_launches.cc adapters.
+// Thread rule: of the call that runs.
 #pragma once
 
 #include "device/latent.h"
@@ -110,6 +111,7 @@ class PassLaunches {
   Status product(const RowProduct& p, const RowSum& sum) const;
   Status task(const RowProduct& p, uint32_t t, uint32_t rows, const float* x) const;
   /// And, unless `next` is null, the norm behind it, as norm() does it.
+  Status adapters() const;
   Status residual(const RowSum& sum, const float* next_weight = nullptr, float* next = nullptr,
                   const std::byte* bytes = nullptr) const;
   Status ropes() const;

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// FFNs of squares, which have no gate, and routers whose scores are not shares alone.
+// Hidden rows of FFNs that no product has activated: squares, which have no gate, and gates that
+// something comes in front of; experts of squares, and routers whose scores are not shares alone.
 #include "vulkan/pass_launches.h"
 
 namespace sharpi::vulkan {
 
 Status PassLaunches::activation() const {
-  const uint64_t all = uint64_t{n()} * device::hidden_width(layer().ffn);
-  return run(Shader::square, {}, Args().at(buf(Buf::kFfn)).u(all), groups_of(all));
+  const FfnSpec& f = layer().ffn;
+  const uint64_t all = uint64_t{n()} * device::hidden_width(f);
+  const bool gates = device::has_gate(f);
+  const Args args = Args().at(buf(Buf::kFfn)).at(gates ? buf(Buf::kUp) : nullptr).u(all);
+  return run(Shader::activation, {gates ? static_cast<uint32_t>(device::gated(f)) : 0u}, args,
+             groups_of(all));
 }
 
 Status PassLaunches::choose_experts() const {

@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/launch.h"
+#include "cuda/kernels/products/stream.cuh"
 #include "cuda/kernels/ptx.cuh"
 
 namespace sharpi::cuda {
@@ -131,6 +132,15 @@ __global__ void square_kernel(SquareParams p) {
   }
 }
 
+__global__ void gate_kernel(GateParams p) {
+  grid_dependents_launch();
+  grid_dependency_wait();
+  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < p.n;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    p.gate[i] = gated_value(p.epilogue, p.gate[i], p.up[i]);
+  }
+}
+
 __global__ void read_stream_kernel(const uint4* data, uint64_t n, uint32_t* sink) {
   constexpr uint32_t kAhead = 8;  // loads in flight a thread
   uint32_t sum = 0;
@@ -204,6 +214,11 @@ Status launch_ple_gate(const PleGateParams& p, const OnStream& on) {
 Status launch_square(const SquareParams& p, const OnStream& on) {
   if (p.n == 0) return Status::ok();
   return launch_kernel("square", shape_of(on, blocks_for(p.n), kThreads), square_kernel, p);
+}
+
+Status launch_gate(const GateParams& p, const OnStream& on) {
+  if (p.n == 0) return Status::ok();
+  return launch_kernel("gate", shape_of(on, blocks_for(p.n), kThreads), gate_kernel, p);
 }
 
 Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "device/epilogue.h"
 
 namespace sharpi::cuda {
 
@@ -89,6 +90,15 @@ struct SquareParams {
   uint64_t n = 0;
 };
 Status launch_square(const SquareParams& p, const OnStream& on);
+
+/// gate[i] = act(gate[i]) * up[i], by a gated epilogue's number.
+struct GateParams {
+  float* gate = nullptr;
+  const float* up = nullptr;
+  uint64_t n = 0;
+  device::Epilogue epilogue = device::Epilogue::kSwiGlu;
+};
+Status launch_gate(const GateParams& p, const OnStream& on);
 
 /// Reads a block once; what it sums goes to *sink so that the reads are not dropped.
 Status launch_read_stream(const std::byte* data, uint64_t bytes, uint32_t* sink, int n_sm,

@@ -91,7 +91,7 @@ sharpi_status sharpi_adapter_info(const sharpi_adapter* adapter, sharpi_adapter_
     s.max_rank = file.max_rank;
     s.alpha = file.alpha;
     s.n_parameters = file.parameter_count();
-    s.held_bytes = adapter->p->weights().memory_row().held_bytes;
+    s.held_bytes = adapter->p->held_bytes();
     s.content_id = file.file->content_id();
     api::copy_line(file.name, s.name, sizeof s.name);
     api::write_out(s, out);

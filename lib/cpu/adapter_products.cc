@@ -34,7 +34,8 @@ class LowRankPass {
       for (size_t i = 0; i < products_.size(); ++i) {
         Part& part = parts_[s][i];
         part = {};
-        if (k < uses.size()) part.low = uses[k].weights->find(tensor_index(spec, *products_[i].w));
+        const AdapterWeights* own = k < uses.size() ? uses[k].on_host() : nullptr;
+        if (own != nullptr) part.low = own->find(tensor_index(spec, *products_[i].w));
         if (part.low == nullptr) continue;
         assert(part.low->rank <= rank_);
         part.scale = uses[k].scale * part.low->scale;

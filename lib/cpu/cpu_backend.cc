@@ -7,6 +7,7 @@
 #include "base/host_info.h"
 #include "cpu/cpu_model.h"
 #include "cpu/cpu_scorer.h"
+#include "plan/adapter_plan.h"
 #include "tier/host_weights.h"
 
 namespace sharpi::cpu {
@@ -45,6 +46,12 @@ class CpuBackend final : public Backend, public TierSizer {
     return rows;
   }
 
+  std::vector<MemoryRow> adapter_rows(const ModelSpec&, const Placement& placement,
+                                      const ModelShape&,
+                                      const AdapterFile& adapter) const override {
+    return host_adapter_rows(adapter, placement);
+  }
+
   std::vector<MemoryRow> copied_weight_plan_rows(const ModelSpec& spec,
                                                  const Placement& placement) const override {
     return host_weight_plan_rows(spec, placement);
@@ -74,10 +81,6 @@ class CpuBackend final : public Backend, public TierSizer {
   Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
                                                     const LoadProgress& progress) override {
     return HostWeights::create(meter_, *pool_, *plan.spec, plan.placement, progress);
-  }
-
-  Result<std::unique_ptr<AdapterWeights>> load_adapter(const AdapterFile& adapter) override {
-    return AdapterWeights::create(meter_, adapter);
   }
 
  private:

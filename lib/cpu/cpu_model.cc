@@ -169,6 +169,12 @@ Result<std::unique_ptr<ExpertHost>> CpuModel::create_expert_host(Workspace& work
       forward_.experts(), static_cast<CpuWorkspace&>(workspace), pool_, *config_.kernels));
 }
 
+Result<std::unique_ptr<const AdapterPart>> CpuModel::load_adapter(const AdapterFile& adapter) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<AdapterWeights> w,
+                    AdapterWeights::create(*meter_, adapter, plan_->placement));
+  return std::unique_ptr<const AdapterPart>(std::move(w));
+}
+
 std::vector<MemoryRow> CpuModel::memory_rows() const {
   return model_rows(spec(), plan_->placement, plan_->model.copy_weights, workspace_layout_,
                     n_workspaces_);

@@ -62,6 +62,7 @@ class CpuModel final : public TierModel {
     return scorer_.scratch_rows(shape);
   }
   Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace) override;
+  Result<std::unique_ptr<const AdapterPart>> load_adapter(const AdapterFile& adapter) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override { return kernel_paths(config_, *pool_, *plan_); }
 

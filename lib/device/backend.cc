@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "device/adapter.h"
 #include "device/check_parts.h"
 #include "device/expert_slots.h"
 #include "device/model.h"
@@ -15,12 +16,6 @@ namespace sharpi::device {
 Status DeviceBackend::check_model(const ModelSpec& spec, const Placement& placement) const {
   SHARPI_TRY(check_parts(spec, placement));
   return check_weight_sizes(*device_, spec, placement);
-}
-
-Status DeviceBackend::check_adapters() const {
-  return Status::error(Code::kUnsupported,
-                       "adapters (LoRA) are asked for, which the GPU does not compute yet; the CPU "
-                       "does");
 }
 
 Status DeviceBackend::check_beside(const ModelSpec& spec,
@@ -78,6 +73,13 @@ std::vector<MemoryRow> DeviceBackend::session_rows(const ModelSpec& spec,
     rows.push_back(r);
   }
   return rows;
+}
+
+std::vector<MemoryRow> DeviceBackend::adapter_rows(const ModelSpec& spec,
+                                                   const Placement& placement,
+                                                   const ModelShape& model,
+                                                   const AdapterFile& adapter) const {
+  return DeviceAdapter::plan_rows(*device_, spec, placement, model, adapter);
 }
 
 Result<std::unique_ptr<TierModel>> DeviceBackend::load(std::shared_ptr<const Plan> plan,

@@ -20,7 +20,6 @@ class DeviceBackend : public Backend, public TierSizer {
   uint32_t device_index() const final { return device_->index(); }
   /// A tier asks this before what its kernels cannot do.
   Status check_model(const ModelSpec& spec, const Placement& placement) const override;
-  Status check_adapters() const final;
   /// A model is on several devices of one tier, if it is on several.
   Status check_beside(const ModelSpec& spec,
                       const std::vector<const TierSizer*>& others) const override;
@@ -32,6 +31,9 @@ class DeviceBackend : public Backend, public TierSizer {
   std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
                                       const ModelShape& model,
                                       const SessionShape& session) const final;
+  std::vector<MemoryRow> adapter_rows(const ModelSpec& spec, const Placement& placement,
+                                      const ModelShape& model,
+                                      const AdapterFile& adapter) const final;
   Result<std::unique_ptr<TierModel>> load(std::shared_ptr<const Plan> plan,
                                           const LoadProgress& progress) final;
   Result<std::unique_ptr<TierModel>> load_beside(TierModel& lender,

@@ -76,6 +76,20 @@ struct KvHeadRows {
   uint32_t reserved = 0;
 };
 
+/// What an adapter has of one weight (AdapterPair), on the device; a == nullptr: nothing.
+struct AdapterEntry {
+  const float* a = nullptr;  // [rank][n_in]
+  const float* b = nullptr;  // [rank][n_out]
+  uint32_t rank = 0;
+  float scale = 1.0f;
+};
+/// An adapter of a sequence: the k-th of sequence s is number s * kMaxAdapters + k of a call's.
+struct BatchAdapter {
+  const AdapterEntry* table = nullptr;  // by the index of a weight in the model's file; null: none
+  float scale = 1.0f;
+  uint32_t reserved = 0;
+};
+
 struct BatchShape {
   uint32_t max_rows = 0, max_sequences = 0, n_groups = 0;
 };

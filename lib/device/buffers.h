@@ -24,6 +24,8 @@ enum class Buf : uint32_t {
   kBeta,       // [R][v heads]
   kY,          // [R][E] block output before a norm and the residual add
   kFfn,        // [R][F]
+  kUp,         // [R][F] beside it, where gates are applied by a launch of their own
+  kAdapter,    // [R][kMaxProductTasks][rank] A x of adapters
   kRouter,     // [R][n_experts]
   kMoeIds,     // [R][k]
   kMoeWeight,  // [R][k]

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/no_throw.h"
+#include "device/adapter.h"
 
 namespace sharpi::device {
 namespace {
@@ -66,6 +67,21 @@ Status fill_sequence(const Submission& rows, uint32_t s, uint32_t chunk_block, B
   t.sequences[s] = out;
   for (uint32_t i = 0; i < q.n_rows; ++i) t.rows[q.first_row + i] = {s, i, q.position + i};
   return fill_layers(q, t.groups + uint64_t{s} * t.n_groups);
+}
+
+/// The adapters of the sequences, n each: those that this device has a part of.
+void fill_adapters(const Submission& rows, uint32_t n, DeviceIndex device, BatchAdapter* to) {
+  for (const SequenceRows& q : rows.sequences) {
+    for (uint32_t k = 0; k < n; ++k) {
+      to[k] = {};
+      if (k >= q.adapters.size()) continue;
+      const AdapterPart* part = q.adapters[k].parts->on(device);
+      if (part == nullptr) continue;
+      to[k].table = static_cast<const DeviceAdapter*>(part)->table();
+      to[k].scale = q.adapters[k].scale;
+    }
+    to += kMaxAdapters;
+  }
 }
 
 /// The head's rows of logits are about to change, or have changed.
@@ -269,6 +285,7 @@ Calls::Rows Calls::rows_of(const Segment& segment, const Submission& rows,
   r.n_sequences = static_cast<uint32_t>(rows.sequences.size());
   r.in = ws.is_relayed(rows.hidden_in) ? ws.handover() : rows.hidden_in;
   r.out = ws.is_relayed(rows.hidden_out) ? ws.handover() : rows.hidden_out;
+  r.n_adapters = most_adapters(rows);
   r.drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
                           [](const SequenceRows& q) { return q.drafted; });
   if (m_.plan->placement.head == DeviceIndex::kHere) fill_head_rows(rows, ws, &r);
@@ -310,7 +327,8 @@ Pass Calls::make_pass(const Segment& segment, DeviceWorkspace& ws, uint32_t form
   p.head_rows_in_order = r.in_order;
   p.single_rows = r.one_each();
   p.drafted = r.drafted;
-  p.fuses = r.step && m_.fuses(r.n);
+  p.n_adapters = r.n_adapters;
+  p.fuses = r.step && m_.fuses(r.n) && r.n_adapters == 0;  // chains have no place for theirs
   p.keeps_hidden = segment.has_head() && m_.leaves_hidden;
   p.brings_table = segment.first_here;
   p.streamed = segment.streamed;
@@ -357,6 +375,7 @@ Status Calls::fill_table(const Submission& rows, DeviceWorkspace& ws) const {
     SHARPI_TRY(fill_sequence(rows, s, block, ws.host_batch()));
     block += static_cast<uint32_t>(div_up(rows.sequences[s].n_rows, kKvBlockSlots));
   }
+  fill_adapters(rows, most_adapters(rows), DeviceIndex{m_.device->index()}, ws.host_adapters());
   return Status::ok();
 }
 
@@ -378,16 +397,22 @@ Status Calls::send_best(const Submission& rows, const DeviceWorkspace& ws) const
 }
 
 /// Recorded steps of one format and segment: a row each of 1 to max_batch sessions, and behind them
-/// 1 to n_draft drafts behind a token of one. The same once more with rows by head.
+/// 1 to n_draft drafts behind a token of one. The same once more with rows by head, and each of
+/// both for every number of adapters.
 size_t Calls::step_kinds() const {
   return m_.plan->model.max_batch + m_.plan->session.n_draft;
+}
+
+/// Recordings of a format and segment, by how rows are kept and the number of adapters.
+size_t Calls::step_lists() const {
+  return 2 * (m_.plan->model.adapter_rank == 0 ? 1 : size_t{kMaxAdapters} + 1);
 }
 
 size_t Calls::step_index(const Segment& segment, const Pass& p, uint32_t format) const {
   const size_t drafts = m_.plan->model.max_batch + size_t{p.n_rows()} - 2;
   const size_t kind = p.single_rows ? p.n_rows() - 1 : drafts;
-  const size_t rows =
-      (size_t{format} * m_.segments.size() + segment.index) * 2 + (p.by_head ? 1 : 0);
+  const size_t list = size_t{p.n_adapters} * 2 + (p.by_head ? 1 : 0);
+  const size_t rows = (size_t{format} * m_.segments.size() + segment.index) * step_lists() + list;
   return rows * step_kinds() + kind;
 }
 

@@ -31,7 +31,7 @@ class Calls final : public PipelineStage {
  private:
   /// What decides about a pass, whoever's rows they are.
   struct Rows {
-    uint32_t n = 0, n_sequences = 0, n_head = 0;
+    uint32_t n = 0, n_sequences = 0, n_head = 0, n_adapters = 0;
     bool in_order = true;       // head row i is row i
     bool drafted = false;       // rows of sequences may be taken back
     bool step = true;           // a recorded step serves them
@@ -65,11 +65,13 @@ class Calls final : public PipelineStage {
   Status serve_step(const Segment& segment, Pass& p, const Recording& step) const;
   Status record(const Segment& segment, Pass& p, std::unique_ptr<Recording>* out) const;
   size_t step_kinds() const;
+  size_t step_lists() const;
   size_t step_index(const Segment& segment, const Pass& p, uint32_t format) const;
-  Status record_chunk(DeviceWorkspace& ws) const;
-  Status warm_up_steps(DeviceWorkspace& ws) const;
+  Status record_chunk(DeviceWorkspace& ws, uint32_t n_adapters) const;
+  Status warm_up_steps(DeviceWorkspace& ws, uint32_t n_adapters) const;
+  uint32_t warm_adapters() const;
   Rows rows_of_nobody(const Segment& segment, const DeviceWorkspace& ws, uint32_t n) const;
-  Status warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const;
+  Status warm_up_rows(DeviceWorkspace& ws, Rows kind) const;
 
   const LoadedModel& m_;
   const Forward& forward_;

@@ -14,23 +14,25 @@ Calls::Rows Calls::rows_of_nobody(const Segment& segment, const DeviceWorkspace&
   return r;
 }
 
-/// Records a step with rows that belong to no session, one of each of n, or n of one; and runs it
-/// in front of that, where kernels are loaded by being run.
-Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const {
+/// Records a step of a kind with rows that belong to no session, one of each of n, or n of one; and
+/// runs it in front of that, where kernels are loaded by being run.
+Status Calls::warm_up_rows(DeviceWorkspace& ws, Rows kind) const {
   const BatchTable t = ws.host_batch();
-  for (uint32_t r = 0; r < n; ++r) {
+  for (uint32_t r = 0; r < kind.n; ++r) {
     ws.host_tokens()[r] = 0;
     ws.host_head_rows()[r] = r;
     ws.host_logits()[r] = nullptr;
-    if (!drafted || r == 0) t.sequences[r] = BatchSequence{};
+    if (!kind.drafted || r == 0) t.sequences[r] = BatchSequence{};
     t.rows[r] = BatchRow{};
   }
   for (const Segment& segment : m_.segments) {
-    if (segment.device != DeviceIndex::kHere || (drafted && !records_drafts(segment))) continue;
-    Rows r = rows_of_nobody(segment, ws, n);
-    r.n_head = n;
-    r.n_sequences = drafted ? 1 : n;
-    r.drafted = drafted;
+    if (segment.device != DeviceIndex::kHere || (kind.drafted && !records_drafts(segment)))
+      continue;
+    Rows r = rows_of_nobody(segment, ws, kind.n);
+    r.n_head = kind.n;
+    r.n_sequences = kind.drafted ? 1 : kind.n;
+    r.drafted = kind.drafted;
+    r.n_adapters = kind.n_adapters;
     Pass p = make_pass(segment, ws, 0, r);
     if (!m_.kernels->compiles_late()) {
       SHARPI_TRY(run_step(segment, p, 0));
@@ -41,35 +43,48 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, uint32_t n, bool drafted) const 
   return Status::ok();
 }
 
-Status Calls::warm_up_steps(DeviceWorkspace& ws) const {
+Status Calls::warm_up_steps(DeviceWorkspace& ws, uint32_t n_adapters) const {
   const uint32_t n_draft = m_.plan->session.n_draft;
-  for (uint32_t n = 1; n <= m_.plan->model.max_batch; ++n) SHARPI_TRY(warm_up_rows(ws, n, false));
-  for (uint32_t n = 2; n <= n_draft + 1; ++n) SHARPI_TRY(warm_up_rows(ws, n, true));
+  Rows r;
+  r.n_adapters = n_adapters;
+  for (r.n = 1; r.n <= m_.plan->model.max_batch; ++r.n) SHARPI_TRY(warm_up_rows(ws, r));
+  r.drafted = true;
+  for (r.n = 2; r.n <= n_draft + 1; ++r.n) SHARPI_TRY(warm_up_rows(ws, r));
   return Status::ok();
 }
 
+/// Sessions with one adapter as well as without any, where the plan has room; steps with more are
+/// recorded when they are met, of the same kernels.
+uint32_t Calls::warm_adapters() const {
+  return m_.plan->model.adapter_rank == 0 ? 0 : 1;
+}
+
 Status Calls::warm_up(DeviceWorkspace& ws) const {
-  ws.recordings.resize(2 * m_.segments.size() * step_kinds());
+  ws.recordings.resize(step_lists() * m_.segments.size() * step_kinds());
   if (m_.kernels->compiles_late()) {
     SHARPI_TRY(m_.kernels->compile(ws.queue(), [&]() -> Status {
-      SHARPI_TRY(warm_up_steps(ws));
-      return record_chunk(ws);
+      for (uint32_t n = 0; n <= warm_adapters(); ++n) {
+        SHARPI_TRY(warm_up_steps(ws, n));
+        SHARPI_TRY(record_chunk(ws, n));
+      }
+      return Status::ok();
     }));
     for (std::unique_ptr<Recording>& one : ws.recordings) one.reset();
     m_.kernels->keep_compiled();
   }
-  SHARPI_TRY(warm_up_steps(ws));
+  for (uint32_t n = 0; n <= warm_adapters(); ++n) SHARPI_TRY(warm_up_steps(ws, n));
   return ws.queue().wait();
 }
 
 /// Records a pass of many rows that nobody runs.
-Status Calls::record_chunk(DeviceWorkspace& ws) const {
+Status Calls::record_chunk(DeviceWorkspace& ws, uint32_t n_adapters) const {
   if (ws.layout().max_rows < 2) return Status::ok();
   for (const Segment& segment : m_.segments) {
     if (segment.device != DeviceIndex::kHere || segment.streamed) continue;
     Rows r = rows_of_nobody(segment, ws, ws.layout().max_rows);
     r.n_head = segment.has_head() ? 1 : 0;
     r.n_sequences = 1;
+    r.n_adapters = n_adapters;
     r.step = false;
     Pass p = make_pass(segment, ws, 0, r);
     std::unique_ptr<Recording> none;

@@ -37,6 +37,10 @@ PassFacts Forward::facts(const Pass& p) const {
   f.head = head_rows(m_.plan->model.deterministic, p.n_head_rows, p.head_rows_in_order);
   f.replays = replays(p);
   f.expert_slots = m_.uses_slots(p.n_rows());
+  f.n_adapters = p.n_adapters;
+  // Rows without adapters have the same bits beside others and alone.
+  const ModelShape& model = m_.plan->model;
+  f.gates_apart = p.n_adapters != 0 || (model.deterministic && model.adapter_rank != 0);
   return f;
 }
 
@@ -152,6 +156,7 @@ Status Forward::ask_host(Pass& p, uint32_t layer) const {
 std::vector<std::string> Forward::step_text(const Segment& segment) const {
   PassFacts f = step_facts(m_.spec(), m_.plan->placement, m_.plan->model.deterministic);
   f.expert_slots = m_.uses_slots(1);
+  f.gates_apart = m_.plan->model.deterministic && m_.plan->model.adapter_rank != 0;
   return launch_text(m_.kernels->fuse(m_, segment.program, f, true));
 }
 

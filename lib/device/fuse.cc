@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <span>
 #include <utility>
 
 #include "device/fuser.h"
+#include "model/adapter_file.h"
 
 namespace sharpi::device {
 
@@ -75,7 +77,7 @@ void Fuser::add_ffn(const Op& op) {
       break;
     case OpKind::kFfnIn: {
       if (f.gate) {
-        chain(gate_up(f.gate, f.up));
+        hidden_rows(f.gate, f.up, true);
       } else {
         up_alone(f.up, &f.up_bias);
       }
@@ -306,6 +308,19 @@ void Fuser::head() {
     emit(LaunchKind::kLogits);
   }
   if (facts_.keeps_hidden) emit(LaunchKind::kHiddenRows);
+}
+
+/// Whether a pass with adapters may add to the product: those of weights that adapters change.
+bool Fuser::takes_adapters(const RowLink& link) const {
+  if (facts_.n_adapters == 0) return false;
+  const LayerSpec& l = spec_.layers[link.layer];
+  for (const auto& weights : {adaptable_in_mixer(l), adaptable_in_ffn(l)}) {
+    for (uint32_t t = 0; t < link.product.n_tasks; ++t) {
+      const TensorRef* w = link.product.tasks[t].w;
+      if (std::find(weights.begin(), weights.end(), w) != weights.end()) return true;
+    }
+  }
+  return false;
 }
 
 LaunchList fuse(const SegmentProgram& program, const PassFacts& facts, const StepKernels& kernels) {

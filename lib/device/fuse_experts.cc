@@ -14,6 +14,19 @@ RowProduct Fuser::gate_up(const TensorRef& gate, const TensorRef& up) const {
   return p;
 }
 
+/// Hidden rows of an FFN with a gate, which the product applies unless something comes in between.
+void Fuser::hidden_rows(const TensorRef& gate, const TensorRef& up, bool chained) {
+  RowProduct p = gate_up(gate, up);
+  if (facts_.gates_apart) {
+    p.epilogue = Epilogue::kStore;
+    p.tasks[1].y = Buf::kUp;
+  }
+  chained ? chain(p) : emit_product(p);
+  if (!facts_.gates_apart) return;
+  end_chain();
+  emit(LaunchKind::kActivation);
+}
+
 /// Hidden rows of an FFN without a gate.
 void Fuser::up_alone(const TensorRef& up, const TensorRef* bias) {
   RowProduct p = product(Buf::kX, &layer().ffn_norm);
@@ -94,7 +107,7 @@ void Fuser::experts() {
 void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
   const FfnSpec& f = layer().ffn;
   if (joins) {
-    chain(gate_up(f.shared_gate, f.shared_up));
+    hidden_rows(f.shared_gate, f.shared_up, true);
     end_chain();
   }
   RowProduct logits = product(Buf::kX, &layer().ffn_norm);
@@ -107,7 +120,7 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
   if (f.d_shared != 0 && !f.shared_gate) {
     up_alone(f.shared_up, nullptr);
   } else if (f.d_shared != 0 && !joins) {
-    emit_product(gate_up(f.shared_gate, f.shared_up));
+    hidden_rows(f.shared_gate, f.shared_up, false);
   }
   if (!parted || facts_.expert_slots) {
     Launch& l = emit(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts);
@@ -135,7 +148,7 @@ void Fuser::experts_beside_dense() {
   emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
 
-  emit_product(gate_up(f.shared_gate, f.shared_up));
+  hidden_rows(f.shared_gate, f.shared_up, false);
   emit_product(product(Buf::kFfn, f.shared_down, Buf::kY));
   emit_sum({true, &f.shared_post_norm, 1.0f, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
 

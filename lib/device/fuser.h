@@ -53,7 +53,15 @@ class Fuser {
     l.first_link = static_cast<uint32_t>(list_.links.size());
     l.n_links = static_cast<uint32_t>(links.size());
     list_.links.insert(list_.links.end(), links.begin(), links.end());
+    if (links.size() == 1 && takes_adapters(links[0])) emit_adapters(l);
   }
+  void emit_adapters(const Launch& product) {
+    Launch l = product;
+    l.kind = LaunchKind::kAdapters;
+    l.opens = false;
+    list_.launches.push_back(l);
+  }
+  bool takes_adapters(const RowLink& link) const;
   void emit_link(const RowLink& link) { emit_links({&link, 1}); }
   void emit_product(const RowProduct& p, uint32_t layer) { emit_link({p, {}, layer}); }
   void emit_product(const RowProduct& p) { emit_product(p, layer_); }
@@ -100,6 +108,7 @@ class Fuser {
   void delta_in();
   void mamba_in();
   RowProduct gate_up(const TensorRef& gate, const TensorRef& up) const;
+  void hidden_rows(const TensorRef& gate, const TensorRef& up, bool chained);
   void up_alone(const TensorRef& up, const TensorRef* bias);
 
   // Experts.
@@ -111,6 +120,7 @@ class Fuser {
   };
   bool takes(const Experts& e, const RowProduct* after) const {
     if (facts_.n_rows != 1 && !facts_.fuses) return false;  // the launch mutex is not held
+    if (facts_.gates_apart && spec_.layers[e.layer].ffn.d_shared != 0) return false;
     const RowProduct* before = e.before ? &*e.before : nullptr;
     return kernels_.takes({e.layer, e.to, e.add, before, after});
   }

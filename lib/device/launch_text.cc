@@ -119,15 +119,17 @@ const char* name_of(LaunchKind kind) {
     case LaunchKind::kChain:
     case LaunchKind::kResidual:
     case LaunchKind::kMoeStep:
-      break;  // text_of() has them
+    case LaunchKind::kAdapters:
     case LaunchKind::kLayerEnd:
-      break;  // nothing is launched
+      break;  // text_of() has them; at the end of a layer nothing is launched
   }
   return "";
 }
 
 std::string text_of(const LaunchList& list, const Launch& l) {
   if (l.kind == LaunchKind::kProduct) return link_text(list.links[l.first_link]);
+  if (l.kind == LaunchKind::kAdapters)
+    return "adapters of " + link_text({list.links[l.first_link].product, {}, l.layer});
   if (l.kind == LaunchKind::kChain) return joined(list, l, nullptr);
   if (l.kind == LaunchKind::kMoeStep) return joined(list, l, "experts");
   return l.kind == LaunchKind::kResidual ? sum_text(l.sum) : name_of(l.kind);

@@ -37,7 +37,8 @@ enum class LaunchKind : uint8_t {
                    // them
   kDeltaNet,
   kMamba,
-  kActivation,  // of hidden rows that no gate goes with
+  kActivation,  // of hidden rows that no gate goes with, or whose product has not applied it
+  kAdapters,    // what adapters add to the product in front, whose link is this one's
   kRouter,      // choice and shares of the experts, from the logits
   kSharedGate,  // of the shared expert
   kExperts,     // routed ones
@@ -152,6 +153,8 @@ struct PassFacts {
   HeadRows head = HeadRows::kInOrder;
   bool replays = false;       // rows of full attention get replay scores
   bool expert_slots = false;  // there are such, and calls of so many rows use them
+  uint32_t n_adapters = 0;    // the most that a sequence of the pass has
+  bool gates_apart = false;   // gates are applied by a launch behind the product of gate and up
 };
 
 /// How n rows of the head are taken that stand in the order of the call's rows, or do not.
@@ -163,6 +166,9 @@ bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
 
 /// How the hidden rows of an FFN become one.
 Epilogue gated(const FfnSpec& f);
+
+/// Whether kActivation has a gate to apply: kFfn = gate of kFfn times kUp.
+bool has_gate(const FfnSpec& f);
 
 /// Elements of a row that kActivation goes over: of a dense FFN, or of the shared expert.
 uint32_t hidden_width(const FfnSpec& f);

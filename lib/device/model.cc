@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/model.h"
 
+#include "device/adapter.h"
 #include "device/kernels.h"
 
 namespace sharpi::device {
@@ -135,6 +136,11 @@ Status DeviceModel::choose(const KvLedger& ledger, std::span<const ChooseRequest
              : choosing_.choose(ledger, layers, scratch, tables);
 }
 
+Result<std::unique_ptr<const AdapterPart>> DeviceModel::load_adapter(const AdapterFile& adapter) {
+  SHARPI_TRY_ASSIGN(std::unique_ptr<DeviceAdapter> part, DeviceAdapter::load(*m_, adapter));
+  return std::unique_ptr<const AdapterPart>(std::move(part));
+}
+
 std::vector<MemoryRow> DeviceModel::memory_rows() const {
   return model_rows(m_->spec(), m_->plan->placement, m_->plan->model, m_->plan->session,
                     m_->weights->plan(), m_->workspace_layout, n_workspaces_, *m_->device);
@@ -147,6 +153,8 @@ std::string DeviceModel::paths() const {
     text +=
         "; routed experts: CPU, " + std::to_string(m_->plan->placement.n_expert_slots) + " slots";
   }
+  if (const uint32_t rank = m_->plan->model.adapter_rank; rank != 0)
+    text += "; adapters of rank " + std::to_string(rank) + " at most: f32, launch by launch";
   return text + forward_.chain_path();
 }
 

@@ -62,6 +62,7 @@ class DeviceModel final : public TierModel {
   bool expert_stats(sharpi_expert_stats* out) const override;
   std::vector<uint64_t> expert_uses(uint32_t layer) const override;
   Status pin_experts(std::span<const ExpertId> experts) override;
+  Result<std::unique_ptr<const AdapterPart>> load_adapter(const AdapterFile& adapter) override;
   std::vector<MemoryRow> memory_rows() const override;
   std::string paths() const override;
   std::vector<std::string> step_text(const Segment& segment) const override {

@@ -40,6 +40,7 @@ struct Pass {
   bool keeps_hidden = false;  // the rows that the head reads go to the workspace's handover()
   bool fuses = false;         // a captured step of few rows: its products go in few launches
   bool recorded = false;      // a recording is being made
+  uint32_t n_adapters = 0;    // the most that a sequence has
   uint32_t n_rows() const { return batch.n_rows; }
   /// Rows that a windowed layer stores go to its ring at once; else they wait in the chunk scratch.
   bool rows_to_ring() const { return single_rows && !transient; }

@@ -32,6 +32,10 @@ Epilogue gated(const FfnSpec& f) {
   return Epilogue::kSwiGlu;
 }
 
+bool has_gate(const FfnSpec& f) {
+  return static_cast<bool>(f.kind == FfnKind::kDense ? f.gate : f.shared_gate);
+}
+
 uint32_t hidden_width(const FfnSpec& f) {
   return f.kind == FfnKind::kDense ? f.d_ff : f.d_shared;
 }

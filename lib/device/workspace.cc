@@ -121,7 +121,9 @@ CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
   t.max_head_rows = model.head_rows();
   t.head_rows = round_up(uint64_t{model.max_rows()} * sizeof(int32_t), 16);
   t.logits = t.head_rows + round_up(uint64_t{t.max_head_rows} * sizeof(uint32_t), 16);
-  t.rows = t.logits + round_up(uint64_t{t.max_head_rows} * sizeof(float*), 16);
+  t.adapters = t.logits + round_up(uint64_t{t.max_head_rows} * sizeof(float*), 16);
+  const uint64_t n_adapters = model.adapter_rank == 0 ? 0 : model.max_batch * kMaxAdapters;
+  t.rows = t.adapters + n_adapters * sizeof(BatchAdapter);
   t.bytes = round_up(t.rows + batch_table_bytes(t.batch), 256);
   return t;
 }
@@ -194,6 +196,8 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   out.add_floats(Buf::kBeta, rows * w.heads_v);
   out.add_floats(Buf::kY, rows * e);
   out.add_floats(Buf::kFfn, rows * w.ffn);
+  out.add_floats(Buf::kUp, model.adapter_rank == 0 ? 0 : rows * w.ffn);
+  out.add_floats(Buf::kAdapter, uint64_t{rows} * kMaxProductTasks * model.adapter_rank);
   out.add_floats(Buf::kRouter, uint64_t{rows} * w.n_experts);
   out.add(Buf::kMoeIds, uint64_t{rows} * w.n_used * sizeof(int32_t));
   out.add_floats(Buf::kMoeWeight, uint64_t{rows} * w.n_used);
@@ -226,8 +230,14 @@ std::vector<MemoryRow> workspace_rows(const WorkspaceLayout& layout, uint32_t n,
                                       const Device& device) {
   std::vector<MemoryRow> rows;
   if (layout.bytes == 0 || n == 0) return rows;
+  const uint64_t adapters = round_up(layout.size_of(Buf::kAdapter), 256);  // in the same block
   rows.push_back(device.row(SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_DEVICE, "activations",
-                            n * layout.bytes, n * device.held_bytes(layout.bytes)));
+                            n * (layout.bytes - adapters),
+                            n * (device.held_bytes(layout.bytes) - adapters)));
+  if (adapters != 0) {
+    rows.push_back(device.row(SHARPI_ROW_ACTIVATIONS, SHARPI_ROW_DEVICE, "products of adapters",
+                              n * adapters, n * adapters));
+  }
   rows.push_back(device.row(SHARPI_ROW_TABLES, SHARPI_ROW_PINNED, "call tables",
                             n * layout.pinned_bytes(),
                             n * device.pinned_held_bytes(layout.pinned_bytes())));

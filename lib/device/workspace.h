@@ -26,7 +26,7 @@ namespace sharpi::device {
 struct CallTable {
   BatchShape batch;
   uint32_t max_head_rows = 0;
-  uint64_t tokens = 0, head_rows = 0, logits = 0, rows = 0;  // offsets
+  uint64_t tokens = 0, head_rows = 0, logits = 0, adapters = 0, rows = 0;  // offsets
   uint64_t bytes = 0;
   uint64_t upload_bytes(uint32_t n_rows) const { return rows + batch_upload_bytes(batch, n_rows); }
 };
@@ -89,11 +89,14 @@ class DeviceWorkspace final : public Workspace {
   int32_t* host_tokens() const { return mirror<int32_t>(layout_.table.tokens); }
   uint32_t* host_head_rows() const { return mirror<uint32_t>(layout_.table.head_rows); }
   float** host_logits() const { return mirror<float*>(layout_.table.logits); }
+  /// [sequences][kMaxAdapters], where the plan has adapters.
+  BatchAdapter* host_adapters() const { return mirror<BatchAdapter>(layout_.table.adapters); }
   BatchTable host_batch() const;
   std::byte* host_ple() const { return pinned_.data() + layout_.n_passes * layout_.table.bytes; }
   const int32_t* tokens() const { return device_part<int32_t>(layout_.table.tokens); }
   const uint32_t* head_rows() const { return device_part<uint32_t>(layout_.table.head_rows); }
   float* const* logits() const { return device_part<float*>(layout_.table.logits); }
+  const BatchAdapter* adapters() const { return device_part<BatchAdapter>(layout_.table.adapters); }
   BatchTable batch() const;
 
   /// Layer whose chunk rows wait in kKvChunk for their ring, -1 = none. Rows go to the ring only

@@ -25,6 +25,15 @@ Status check_rank(const Plan& plan, const AdapterFile& file) {
                        file.max_rank, most);
 }
 
+std::vector<MemoryRow> planned_rows(const Model& model, const AdapterFile& file) {
+  std::vector<MemoryRow> rows;
+  for (const TierSizer* sizer : model.context().sizers()) {
+    if (!model.plan().uses(*sizer)) continue;
+    for (const MemoryRow& r : model.plan().adapter_rows(*sizer, file)) rows.push_back(r);
+  }
+  return rows;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Adapter>> Adapter::load(std::shared_ptr<const Model> model,
@@ -32,14 +41,26 @@ Result<std::shared_ptr<const Adapter>> Adapter::load(std::shared_ptr<const Model
   std::shared_ptr<Adapter> a(new Adapter(std::move(model)));
   SHARPI_TRY_ASSIGN(a->file_, open_adapter(path, a->model_->spec()));
   SHARPI_TRY(check_rank(a->model_->plan(), a->file_));
-  SHARPI_TRY(a->share_.take(HeldBytes::of({adapter_row(a->file_)})));
-  for (const auto& backend : a->model_->context().backends()) {
-    SHARPI_TRY_ASSIGN(a->weights_, backend->load_adapter(a->file_));
-    if (a->weights_ == nullptr) continue;
-    log_adapter(*a);
-    return std::shared_ptr<const Adapter>(std::move(a));
+  const Model& m = *a->model_;
+  SHARPI_TRY(a->share_.take(HeldBytes::of(planned_rows(m, a->file_))));
+  for (size_t t = 0; t < m.tiers().size(); ++t) {
+    SHARPI_TRY_ASSIGN(a->parts_.of[index_of(m.devices()[t])], m.tiers()[t]->load_adapter(a->file_));
   }
-  return Status::error(Code::kInternal, "no tier loads adapters");
+  log_adapter(*a);
+  return std::shared_ptr<const Adapter>(std::move(a));
+}
+
+std::vector<MemoryRow> Adapter::memory_rows() const {
+  std::vector<MemoryRow> rows;
+  for (const auto& part : parts_.of)
+    if (part != nullptr) rows.push_back(part->memory_row());
+  return rows;
+}
+
+uint64_t Adapter::held_bytes() const {
+  uint64_t n = 0;
+  for (const MemoryRow& r : memory_rows()) n += r.held_bytes;
+  return n;
 }
 
 Status ChosenAdapters::choose(const Model& model, std::span<const AdapterChoice> choices) {
@@ -66,7 +87,7 @@ Status ChosenAdapters::choose(const Model& model, std::span<const AdapterChoice>
     }
     if (c.scale == 0.0f) continue;
     next.adapters_.push_back(c.adapter);
-    next.uses_.push_back({&c.adapter->weights(), c.scale});
+    next.uses_.push_back({&c.adapter->parts(), c.scale});
     hash.add_u64(c.adapter->facts().file->content_id());
     hash.add(&c.scale, sizeof c.scale);
   }

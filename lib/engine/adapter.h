@@ -27,8 +27,10 @@ class Adapter {
                                                      const std::string& path);
   const Model& model() const { return *model_; }
   const AdapterFile& facts() const { return file_; }
-  const AdapterWeights& weights() const { return *weights_; }
-  std::vector<MemoryRow> memory_rows() const { return {weights_->memory_row()}; }
+  const AdapterParts& parts() const { return parts_; }
+  /// One for each device with a part.
+  std::vector<MemoryRow> memory_rows() const;
+  uint64_t held_bytes() const;
 
  private:
   explicit Adapter(std::shared_ptr<const Model> model)
@@ -36,7 +38,7 @@ class Adapter {
   const std::shared_ptr<const Model> model_;
   Share share_;  // outlives what it counts
   AdapterFile file_;
-  std::unique_ptr<AdapterWeights> weights_;
+  AdapterParts parts_;
 };
 
 /// What the caller chooses.

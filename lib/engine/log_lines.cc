@@ -98,7 +98,7 @@ void log_adapter(const Adapter& adapter) {
   const AdapterFile& f = adapter.facts();
   line(adapter.model().context(), SHARPI_LOG_INFO,
        "loaded the adapter %s: %zu weights, rank %u, %llu bytes", f.file->path().c_str(),
-       f.pairs.size(), f.max_rank, static_cast<ull>(adapter.weights().memory_row().held_bytes));
+       f.pairs.size(), f.max_rank, static_cast<ull>(adapter.held_bytes()));
 }
 
 void log_experts(const Model& model) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -15,34 +16,29 @@ namespace {
 
 using ull = unsigned long long;
 
-/// The weights of a model that adapters change: whatever reads them adds the adapters' products.
+/// The weights of a model that adapters change, and where they are.
 class AdaptableWeights {
  public:
+  struct Weight {
+    const TensorRef* ref = nullptr;
+    uint32_t layer = 0;
+    bool of_ffn = false;
+  };
   explicit AdaptableWeights(const ModelSpec& base) {
-    for (const LayerSpec& l : base.layers) {
-      const bool own_rows = l.kv_source() < 0;
-      for (const TensorRef* w : l.mixer_products()) {
-        const AttentionSpec& a = l.attention;
-        const bool unread = !own_rows && (w == &a.k || w == &a.v);
-        const bool by_head = w == &a.latent.k_b || w == &a.latent.v_b;  // products of heads
-        if (!unread && !by_head) add(*w);
-      }
-      const FfnSpec& f = l.ffn;
-      for (const TensorRef* w : {&f.shared_gate, &f.shared_up, &f.shared_down}) add(*w);
-      if (f.kind != FfnKind::kDense) continue;
-      for (const TensorRef* w : {&f.gate, &f.up, &f.down}) add(*w);
+    for (uint32_t l = 0; l < base.n_layers(); ++l) {
+      for (const TensorRef* w : adaptable_in_mixer(base.layers[l])) add({w, l, false});
+      for (const TensorRef* w : adaptable_in_ffn(base.layers[l])) add({w, l, true});
     }
   }
-  const TensorRef* find(const GgufTensor* tensor) const {
+  /// Null: adapters do not change it.
+  const Weight* find(const GgufTensor* tensor) const {
     const auto at = weights_.find(tensor);
-    return at == weights_.end() ? nullptr : at->second;
+    return at == weights_.end() ? nullptr : &at->second;
   }
 
  private:
-  void add(const TensorRef& w) {
-    if (w) weights_.emplace(w.tensor, &w);
-  }
-  std::map<const GgufTensor*, const TensorRef*> weights_;
+  void add(const Weight& w) { weights_.emplace(w.ref->tensor, w); }
+  std::map<const GgufTensor*, Weight> weights_;
 };
 
 /// A text of a file, shortened so that a sentence has room for it.
@@ -77,6 +73,7 @@ class AdapterReader {
   }
 
  private:
+  using Weight = AdaptableWeights::Weight;
   struct Halves {
     const GgufTensor* a = nullptr;
     const GgufTensor* b = nullptr;
@@ -171,29 +168,31 @@ class AdapterReader {
                            "the adapter's %s has type %s, which nothing computes",
                            shown(t->name).c_str(), ggml_traits(t->type).name);
     }
-    SHARPI_TRY_ASSIGN(const std::vector<const TensorRef*> weights, find_weights(name));
+    SHARPI_TRY_ASSIGN(const std::vector<const Weight*> weights, find_weights(name));
     uint64_t n_out = 0;
-    for (const TensorRef* w : weights) n_out += w->n_out;
-    SHARPI_TRY(check_shapes(text, weights[0]->n_in, n_out, h));
+    for (const Weight* w : weights) n_out += w->ref->n_out;
+    SHARPI_TRY(check_shapes(text, weights[0]->ref->n_in, n_out, h));
     AdapterPair p;
     p.a = h.a;
     p.b = h.b;
     p.rank = static_cast<uint32_t>(h.a->ne[1]);
     p.scale = out_.alpha == 0.0f ? 1.0f : out_.alpha / static_cast<float>(p.rank);
     out_.max_rank = std::max(out_.max_rank, p.rank);
-    for (const TensorRef* w : weights) {
-      p.tensor = tensor_index(base_, *w);
-      p.n_in = w->n_in;
-      p.n_out = w->n_out;
+    for (const Weight* w : weights) {
+      p.tensor = tensor_index(base_, *w->ref);
+      p.layer = w->layer;
+      p.of_ffn = w->of_ffn;
+      p.n_in = w->ref->n_in;
+      p.n_out = w->ref->n_out;
       out_.pairs.push_back(p);
-      p.first_row += w->n_out;
+      p.first_row += w->ref->n_out;
     }
     return Status::ok();
   }
 
   /// The weight of this name; of a matrix that the file has for several, all of them.
-  Result<std::vector<const TensorRef*>> find_weights(std::string_view name) const {
-    std::vector<const TensorRef*> out;
+  Result<std::vector<const Weight*>> find_weights(std::string_view name) const {
+    std::vector<const Weight*> out;
     for (const GgufTensor& t : base_.file->tensors()) {
       if (t.part_of != name) continue;
       if (t.gathered != nullptr) {
@@ -203,16 +202,16 @@ class AdapterReader {
             "adapters of such a matrix are not supported",
             shown(name).c_str());
       }
-      SHARPI_TRY_ASSIGN(const TensorRef* const w, find_weight(t.name));
+      SHARPI_TRY_ASSIGN(const Weight* const w, find_weight(t.name));
       out.push_back(w);
     }
     if (!out.empty()) return out;
-    SHARPI_TRY_ASSIGN(const TensorRef* const w, find_weight(name));
+    SHARPI_TRY_ASSIGN(const Weight* const w, find_weight(name));
     out.push_back(w);
     return out;
   }
 
-  Result<const TensorRef*> find_weight(std::string_view name) const {
+  Result<const Weight*> find_weight(std::string_view name) const {
     const GgufTensor* const t = base_.file->find_tensor(name);
     if (t == nullptr) {
       return Status::error(
@@ -221,7 +220,7 @@ class AdapterReader {
           "base",
           shown(name).c_str());
     }
-    const TensorRef* const w = weights_.find(t);
+    const Weight* const w = weights_.find(t);
     if (w != nullptr) return w;
     const bool end = t == base_.token_embd.tensor || t == base_.output.tensor;
     const char* what = end            ? "the embedding table or the head"
@@ -261,6 +260,30 @@ class AdapterReader {
 };
 
 }  // namespace
+
+std::vector<const TensorRef*> adaptable_in_mixer(const LayerSpec& layer) {
+  const AttentionSpec& a = layer.attention;
+  const bool own_rows = layer.kv_source() < 0;
+  std::vector<const TensorRef*> out;
+  for (const TensorRef* w : layer.mixer_products()) {
+    const bool unread = !own_rows && (w == &a.k || w == &a.v);
+    const bool by_head = w == &a.latent.k_b || w == &a.latent.v_b;  // products of heads
+    if (*w && !unread && !by_head) out.push_back(w);
+  }
+  return out;
+}
+
+std::vector<const TensorRef*> adaptable_in_ffn(const LayerSpec& layer) {
+  const FfnSpec& f = layer.ffn;
+  std::vector<const TensorRef*> out;
+  const auto add = [&](std::initializer_list<const TensorRef*> weights) {
+    for (const TensorRef* w : weights)
+      if (*w) out.push_back(w);
+  };
+  add({&f.shared_gate, &f.shared_up, &f.shared_down});
+  if (f.kind == FfnKind::kDense) add({&f.gate, &f.up, &f.down});
+  return out;
+}
 
 uint64_t AdapterFile::parameter_count() const {
   uint64_t n = 0;

@@ -20,6 +20,8 @@ namespace sharpi {
 /// What an adapter adds to one weight.
 struct AdapterPair {
   uint32_t tensor = 0;            // the weight: its index in the model's file
+  uint32_t layer = 0;             // whose it is,
+  bool of_ffn = false;            // and of which of its blocks: the FFN's or the mixer's
   const GgufTensor* a = nullptr;  // {n_in, rank}
   const GgufTensor* b = nullptr;  // {rank, n_out}, or more rows
   uint64_t first_row = 0;         // of b, that is the weight's
@@ -36,6 +38,11 @@ struct AdapterFile {
   std::vector<AdapterPair> pairs;  // in the order of the model's tensors
   uint64_t parameter_count() const;
 };
+
+/// The weights of a layer's mixer, and of its FFN block, that adapters may change: whatever reads
+/// them adds the adapters' products.
+std::vector<const TensorRef*> adaptable_in_mixer(const LayerSpec& layer);
+std::vector<const TensorRef*> adaptable_in_ffn(const LayerSpec& layer);
 
 /// Where a tensor is among those of the model's file.
 inline uint32_t tensor_index(const ModelSpec& spec, const TensorRef& w) {

@@ -11,12 +11,34 @@ uint64_t adapter_half_bytes(uint64_t n, uint32_t rank) {
   return round_up(n * rank * sizeof(float), 64);
 }
 
-MemoryRow adapter_row(const AdapterFile& adapter) {
-  uint64_t held = 0;
-  for (const AdapterPair& p : adapter.pairs)
-    held += adapter_half_bytes(p.n_in, p.rank) + adapter_half_bytes(p.n_out, p.rank);
-  return make_row(TierId::kCpu, 0, SHARPI_ROW_ADAPTERS, SHARPI_ROW_ANONYMOUS,
-                  "adapter " + adapter.name, adapter.parameter_count() * sizeof(float), held);
+std::vector<const AdapterPair*> adapter_pairs_on(const AdapterFile& adapter, const Placement& runs,
+                                                 DeviceIndex device) {
+  std::vector<const AdapterPair*> out;
+  for (const AdapterPair& p : adapter.pairs) {
+    if ((p.of_ffn ? runs.ffn : runs.mixer)[p.layer] == device) out.push_back(&p);
+  }
+  return out;
+}
+
+uint64_t adapter_payload_bytes(std::span<const AdapterPair* const> pairs) {
+  uint64_t n = 0;
+  for (const AdapterPair* p : pairs) n += (p->n_in + p->n_out) * p->rank * sizeof(float);
+  return n;
+}
+
+uint64_t adapter_bytes(std::span<const AdapterPair* const> pairs) {
+  uint64_t n = 0;
+  for (const AdapterPair* p : pairs)
+    n += adapter_half_bytes(p->n_in, p->rank) + adapter_half_bytes(p->n_out, p->rank);
+  return n;
+}
+
+std::vector<MemoryRow> host_adapter_rows(const AdapterFile& adapter, const Placement& placement) {
+  const std::vector<const AdapterPair*> pairs =
+      adapter_pairs_on(adapter, placement, DeviceIndex::kHost);
+  if (pairs.empty()) return {};
+  return {make_row(TierId::kCpu, 0, SHARPI_ROW_ADAPTERS, SHARPI_ROW_ANONYMOUS,
+                   "adapter " + adapter.name, adapter_payload_bytes(pairs), adapter_bytes(pairs))};
 }
 
 Result<uint32_t> resolve_adapter_rank(const ModelSpec& spec, uint32_t asked,

@@ -265,7 +265,10 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   plan->model = asked_shape(params);
   SHARPI_TRY_ASSIGN(plan->model.adapter_rank,
                     resolve_adapter_rank(*spec, params.adapter_rank, adapters));
-  for (const AdapterFile& a : adapters) plan->adapters.push_back(adapter_row(a));
+  if (!adapters.empty()) {
+    plan->adapters =
+        std::make_shared<const std::vector<AdapterFile>>(adapters.begin(), adapters.end());
+  }
   plan->split = params.split;
   SHARPI_TRY_ASSIGN(DeviceRequests requests, resolve_devices(sizers, params, environment.device));
   if (requests.host.sizer != nullptr) plan->devices.push_back(plan_device(requests.host));

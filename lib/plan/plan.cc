@@ -169,6 +169,11 @@ Status TierSizer::check_beside(const ModelSpec&, const std::vector<const TierSiz
   return Status::ok();
 }
 
+std::vector<MemoryRow> Plan::adapter_rows(const TierSizer& sizer,
+                                          const AdapterFile& adapter) const {
+  return sizer.adapter_rows(*spec, placement.seen_from(sizer.device()), model, adapter);
+}
+
 std::vector<MemoryRow> Plan::model_rows(const TierSizer& sizer) const {
   return sizer.model_rows(*spec, placement.seen_from(sizer.device()), model, session);
 }

@@ -70,7 +70,7 @@ struct Plan {
   Placement placement;
   std::vector<PlanDevice> devices;  // that blocks may go to, the host first
   ModelShape model;
-  std::vector<MemoryRow> adapters;  // that the request names
+  std::shared_ptr<const std::vector<AdapterFile>> adapters;  // that the request names; null = none
   SessionShape session;
   std::string placement_reason;  // why an automatic placement left the GPU out; empty = it did not
   std::vector<std::string> fallbacks;  // what `auto` gave up to fit, one sentence each
@@ -92,6 +92,7 @@ struct Plan {
   /// Rows of the model, and of a session of some shape, on a device.
   std::vector<MemoryRow> model_rows(const TierSizer& sizer) const;
   std::vector<MemoryRow> session_rows(const TierSizer& sizer, const SessionShape& shape) const;
+  std::vector<MemoryRow> adapter_rows(const TierSizer& sizer, const AdapterFile& adapter) const;
   sharpi_plan_summary summary() const;
   std::vector<sharpi_plan_device> device_rows() const;
   std::string json() const;

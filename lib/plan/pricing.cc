@@ -60,7 +60,10 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
     add(plan->model_rows(*s));
     add(plan->session_rows(*s, plan->session));
   }
-  add(plan->adapters);
+  for (const TierSizer* s : sizers) {
+    if (plan->adapters == nullptr || !plan->uses(*s)) continue;
+    for (const AdapterFile& a : *plan->adapters) add(plan->adapter_rows(*s, a));
+  }
   add(engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk));
   add(mtp_model_rows(sizers, *plan, plan->session));
   add(mtp_session_rows(sizers, *plan, plan->session));

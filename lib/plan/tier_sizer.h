@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/adapter_file.h"
 #include "model/model_spec.h"
 #include "plan/block_placement.h"
 #include "plan/devices.h"
@@ -63,6 +64,11 @@ class TierSizer {
   virtual std::vector<MemoryRow> session_rows(const ModelSpec& spec, const Placement& placement,
                                               const ModelShape& model,
                                               const SessionShape& session) const = 0;
+  /// What an adapter takes on this device: pairs of the blocks that run here; none without any.
+  virtual std::vector<MemoryRow> adapter_rows(const ModelSpec&, const Placement&, const ModelShape&,
+                                              const AdapterFile&) const {
+    return {};
+  }
 };
 /// Whether a row is in a device's memory: pinned memory is the host's, whoever takes it.
 bool is_of(const MemoryRow& row, DeviceIndex device);

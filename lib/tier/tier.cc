@@ -47,6 +47,10 @@ Status TierModel::score_waiting(TierSession&, const KvLedger&, uint32_t layer,
   return Status::error(Code::kInternal, "this tier captures no replay scores of layer %u", layer);
 }
 
+Result<std::unique_ptr<const AdapterPart>> TierModel::load_adapter(const AdapterFile&) {
+  return Status::error(Code::kInternal, "this tier loads no adapters");
+}
+
 Status TierModel::pin_experts(std::span<const ExpertId> experts) {
   return Status::error(Code::kUnsupported,
                        "%zu experts cannot be pinned: the plan has no expert slots",
@@ -77,10 +81,6 @@ Status TierSession::write_replay_scores(uint32_t layer, uint32_t, uint32_t, uint
 Result<std::unique_ptr<TierModel>> Backend::load_beside(TierModel&,
                                                         std::shared_ptr<const Plan> plan) {
   return load(std::move(plan), nullptr);
-}
-
-Result<std::unique_ptr<AdapterWeights>> Backend::load_adapter(const AdapterFile&) {
-  return std::unique_ptr<AdapterWeights>();
 }
 
 Result<std::unique_ptr<HostWeights>> Backend::copy_weights(const Plan&, const LoadProgress&) {

@@ -58,7 +58,7 @@ struct SequenceRows {
   /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
   bool drafted = false;
   bool replay = false;  // the pass gives its rows their replay scores
-  /// What is added to products of these rows. Plans with a device but the host have none.
+  /// What is added to products of these rows.
   std::span<const AdapterUse> adapters;
   /// Where the hidden rows of this share go, as the head's norm leaves them, from row
   /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
@@ -219,6 +219,8 @@ class TierModel {
   virtual std::vector<uint64_t> expert_uses(uint32_t) const { return {}; }
   /// Makes experts resident, now and for good. Waits for calls in flight.
   virtual Status pin_experts(std::span<const ExpertId> experts);
+  /// What an adapter of this model takes by TierSizer::adapter_rows(); null where that is nothing.
+  virtual Result<std::unique_ptr<const AdapterPart>> load_adapter(const AdapterFile& adapter);
   virtual std::vector<MemoryRow> memory_rows() const = 0;
   /// Which kernels run, as text: "q4_k:int8-dot/bf16-amx ...".
   virtual std::string paths() const = 0;
@@ -243,8 +245,6 @@ class Backend {
   /// business.
   virtual Result<std::unique_ptr<HostWeights>> copy_weights(const Plan& plan,
                                                             const LoadProgress& progress);
-  /// The weights of an adapter, in host memory. Null: another backend's business.
-  virtual Result<std::unique_ptr<AdapterWeights>> load_adapter(const AdapterFile& adapter);
 };
 
 }  // namespace sharpi

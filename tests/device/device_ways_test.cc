@@ -221,32 +221,6 @@ TEST_P(Ways, ArchivesAreTheHostsAlone) {
       << refused.status().text();
 }
 
-/// No launch adds what adapters give, so a plan with adapters leaves the device out by name, or is
-/// refused where the device is meant.
-TEST_P(Ways, AdaptersAreTheHostsAlone) {
-  const Edit with_adapters = [](sharpi_plan_params* p, sharpi_session_params*) {
-    p->adapter_rank = 4;
-  };
-  const auto automatic = load(-1, with_adapters);
-  ASSERT_TRUE(automatic.is_ok()) << automatic.status().text();
-  const Plan& plan = automatic.value()->plan();
-  EXPECT_TRUE(plan.placement.route().empty()) << "blocks are on the device";
-  EXPECT_NE(plan.placement_reason.find("adapters"), std::string::npos) << plan.placement_reason;
-  const auto pinned = load(1, with_adapters);
-  ASSERT_FALSE(pinned.is_ok());
-  EXPECT_EQ(pinned.status().code(), Code::kUnsupported);
-  EXPECT_NE(pinned.status().text().find("adapters"), std::string::npos) << pinned.status().text();
-  const auto named = load(-1, [&](sharpi_plan_params* p, sharpi_session_params* s) {
-    with_adapters(p, s);
-    p->device = 1;
-  });
-  ASSERT_FALSE(named.is_ok());
-  EXPECT_EQ(named.status().code(), Code::kUnsupported);
-  const auto without = load(-1);
-  ASSERT_TRUE(without.is_ok());
-  EXPECT_FALSE(without.value()->plan().placement.route().empty());
-}
-
 TEST_P(Ways, AMissingWaitShows) {
   const auto want = talk(open(0));
   const auto model = open(n_layers(), [](sharpi_plan_params* p, sharpi_session_params*) {

@@ -50,10 +50,10 @@ Status HostLaunch::run() const {
       mamba();
       break;
     case LaunchKind::kActivation:
-      for (uint64_t i = 0; i < uint64_t{n()} * hidden_width(layer().ffn); ++i) {
-        float& h = buf(Buf::kFfn)[i];
-        h = std::max(h, 0.0f) * std::max(h, 0.0f);
-      }
+      activate();
+      break;
+    case LaunchKind::kAdapters:
+      for (uint32_t k = 0; k < n_adapters_; ++k) add_adapter(k);
       break;
     case LaunchKind::kRouter:
       route();

@@ -78,6 +78,7 @@ class HostLaunch {
         n_head_(p.n_head_rows),
         l_(l),
         links_(list.links.begin() + l.first_link, list.links.begin() + l.first_link + l.n_links),
+        n_adapters_(p.n_adapters),
         to_ring_(p.rows_to_ring()),
         recorded_(p.recorded) {}
 
@@ -93,6 +94,8 @@ class HostLaunch {
   void embed(Buf to) const;
   void pairs() const;
   void product(const RowProduct& p, const RowSum& sum) const;
+  void add_adapter(uint32_t k) const;
+  void activate() const;
   void residual(const RowSum& sum) const;
   void heads(const HeadProduct& p) const;
   void ropes() const;
@@ -120,6 +123,7 @@ class HostLaunch {
   uint32_t n_head_;
   Launch l_;
   std::vector<RowLink> links_;
+  uint32_t n_adapters_;
   bool to_ring_, recorded_;
 };
 

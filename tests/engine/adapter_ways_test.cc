@@ -66,7 +66,7 @@ TEST(AdapterWays, DraftsChangeNothing) {
 /// A bounded session looks ahead with its adapters, too: it keeps what one over merged weights
 /// keeps, and forgets with the beginning of its context who has read it.
 TEST(AdapterWays, BoundedSessionsKeepWhatMergedOnesKeep) {
-  const test::ModelRecipe recipe = test::tiny_qwen3();
+  const test::ModelRecipe recipe = for_tier(test::tiny_qwen3());
   const MadeModel base(recipe);
   const auto spec = mapped_spec(base.path());
   const MadeAdapter made(*spec, 4, 100);

@@ -143,10 +143,10 @@ TEST_P(DeviceAdapters, BatchMatesChangeNoBits) {
 }
 
 std::vector<test::ModelRecipe> adapter_recipes() {
-  return {test::tiny_llama(),         test::tiny_phi3(),      test::tiny_gemma3(),
-          test::tiny_gemma4(),        test::tiny_gemma4moe(), test::tiny_qwen35(),
-          test::tiny_qwen35moe(),     test::tiny_qwen3next(), test::tiny_granite(),
-          test::tiny_nemotron_dense()};
+  return {test::tiny_llama(),          test::tiny_phi3(),      test::tiny_gemma3(),
+          test::tiny_gemma4(),         test::tiny_gemma4moe(), test::tiny_qwen35(),
+          test::tiny_qwen35moe(),      test::tiny_qwen3next(), test::tiny_granite(),
+          test::tiny_nemotron_dense(), test::tiny_deepseek2()};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceAdapters, ::testing::ValuesIn(adapter_recipes()),
                          [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {

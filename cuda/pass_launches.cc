@@ -45,9 +45,8 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
     case LaunchKind::kProduct:
       return launch_link(s_.of(p), at.link(list.links[l.first_link]), raw_stream(p));
     case LaunchKind::kChain:
-      return launch_links(p, at, list, l);
     case LaunchKind::kAdapters:
-      return adapters(p, list.links[l.first_link]);
+      return launch_links(p, at, list, l);
     case LaunchKind::kResidual:
       return launch_branch_sum(s_.of(p), l.sum.x == kNoRows ? nullptr : at.row(l.sum.x),
                                at.branch(l.sum), p.n_rows(), m_.spec().n_embd, raw_stream(p));
@@ -58,9 +57,8 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
     case LaunchKind::kAttention:
       return mixers_.attend(p, l.layer);
     case LaunchKind::kLatentQueries:
-      return mixers_.heads(p, device::latent_queries(m_.spec().layers[l.layer].attention));
     case LaunchKind::kLatentOutputs:
-      return mixers_.heads(p, device::latent_outputs(m_.spec().layers[l.layer].attention));
+      return heads(p, l);
     case LaunchKind::kDeltaNet:
       return mixers_.delta_net(p, l.layer);
     case LaunchKind::kMamba:
@@ -198,6 +196,13 @@ Status PassLaunches::send_logits(Pass& p) const {
   return launch_logit_rows(l, s_.on(p));
 }
 
+/// Products of heads with matrices of their own, of latent attention.
+Status PassLaunches::heads(Pass& p, const Launch& l) const {
+  const AttentionSpec& a = m_.spec().layers[l.layer].attention;
+  const bool queries = l.kind == LaunchKind::kLatentQueries;
+  return mixers_.heads(p, queries ? device::latent_queries(a) : device::latent_outputs(a));
+}
+
 /// Of an FFN without a gate, or with one that the product has not applied.
 Status PassLaunches::activation(Pass& p, uint32_t layer) const {
   const FfnSpec& f = m_.spec().layers[layer].ffn;
@@ -248,6 +253,7 @@ Status PassLaunches::rope_tables(Pass& p) const {
 
 Status PassLaunches::launch_links(Pass& p, const Binding& at, const LaunchList& list,
                                   const Launch& l) const {
+  if (l.kind == LaunchKind::kAdapters) return adapters(p, list.links[l.first_link]);
   ChainLink links[kMaxChainLinks];
   for (uint32_t i = 0; i < l.n_links; ++i) links[i] = at.link(list.links[l.first_link + i]);
   ChainTuning tuning;

@@ -25,6 +25,7 @@ class PassLaunches {
   Status pick_head_rows(Pass& p) const;
   Status send_logits(Pass& p) const;
   Status hidden_rows(Pass& p) const;
+  Status heads(Pass& p, const Launch& l) const;
   Status activation(Pass& p, uint32_t layer) const;
   Status adapters(Pass& p, const RowLink& link) const;
   Status rope_tables(Pass& p) const;

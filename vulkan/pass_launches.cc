@@ -25,9 +25,8 @@ Status PassLaunches::make() const {
       return ropes();
     case LaunchKind::kProduct:
     case LaunchKind::kChain:
-      return links();
     case LaunchKind::kAdapters:
-      return adapters();
+      return links();
     case LaunchKind::kResidual:
       return residual(l_.sum);
     case LaunchKind::kKeepRing:
@@ -50,9 +49,8 @@ Status PassLaunches::make() const {
     case LaunchKind::kSharedGate:
       return shared_gate();
     case LaunchKind::kExperts:
-      return layer().ffn.gate ? experts(false) : square_experts(false);
     case LaunchKind::kSlotExperts:
-      return layer().ffn.gate ? experts(true) : square_experts(true);
+      return routed_experts(l_.kind == LaunchKind::kSlotExperts);
     case LaunchKind::kSendRows:
       return send_rows();
     case LaunchKind::kAnswers:
@@ -127,6 +125,7 @@ Status PassLaunches::norm(const float* x, const float* weight, float* y, uint32_
 }
 
 Status PassLaunches::links() const {
+  if (l_.kind == LaunchKind::kAdapters) return adapters();
   for (uint32_t i = 0; i < l_.n_links; ++i) {
     const device::RowLink& link = list_.links[l_.first_link + i];
     SHARPI_TRY(product(link.product, link.sum));

@@ -204,15 +204,21 @@ TEST_P(VulkanFast, IsNearTheExactCpu) {
 }
 
 /// A step's attention whose shares of stored rows have several tiles each: workgroups of few
-/// threads have small ones, and many KV heads few shares. The prompt is read by the CPU.
-TEST(VulkanShares, OfSeveralTilesAreNearTheCpu) {
+/// threads have small ones, and many KV heads few shares. The prompt is read by the CPU. Rows of
+/// all codecs begin at multiples of 16 bytes; query heads that share a KV head are two, and as wide
+/// as those of real models.
+class VulkanShares : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(VulkanShares, OfSeveralTilesAreNearTheCpu) {
   SHARPI_NEEDS_VULKAN();
   static constexpr Posed kNarrow{"narrow", DeviceKind::kDiscrete, 8, 49152, 32};
   constexpr int32_t kPrompt = 600;  // 32 shares of tiles of 8: three tiles each
   posed = &kNarrow;
   test::ModelRecipe recipe = test::tiny_qwen3();
   recipe.n_layers = 1;
-  recipe.n_heads = recipe.n_kv_heads = 16;
+  recipe.head_dim = GetParam();
+  recipe.n_kv_heads = 512 / recipe.head_dim;
+  recipe.n_heads = recipe.head_dim == 32 ? 16 : 2 * recipe.n_kv_heads;
   const MadeModel file(recipe);
   auto engine = InnerEngine::open(file.path(), &host_and_class);
   ASSERT_TRUE(engine.is_ok()) << engine.status().text();
@@ -250,6 +256,7 @@ TEST(VulkanShares, OfSeveralTilesAreNearTheCpu) {
     EXPECT_LE(distance(got[0], got[1]), kNear);
   }
 }
+INSTANTIATE_TEST_SUITE_P(Heads, VulkanShares, ::testing::Values(32, 128, 256));
 
 /// Rows in 8 bits are off by up to a 254th of the largest of 32 elements, which layers carry on.
 constexpr double kNearInBytes = 0.03;

@@ -3,6 +3,7 @@
 // file, and the same model with an adapter merged into its weights. Thread rule: as sharpi.h.
 #pragma once
 
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -142,5 +143,31 @@ inline Edit with_rank(uint32_t rank, sharpi_arithmetic arithmetic = SHARPI_ARITH
     s->k_dtype = s->v_dtype = SHARPI_KV_F32;
   };
 }
+
+/// Why this model is not on the GPU of this program with adapters: the library's sentence. Empty:
+/// it is, or models are on the CPU.
+inline std::string why_not_on_gpu(const std::string& path) {
+  if (!on_gpu()) return {};
+  const ModelSetup setup = setup_with(with_rank(8));
+  const ContextPtr context = make_context(setup);
+  PlanPtr plan;
+  sharpi_error e = SHARPI_ERROR_INIT;
+  const sharpi_status s = try_plan(context.get(), path, setup, &plan, &e);
+  EXPECT_TRUE(s == SHARPI_OK || s == SHARPI_E_UNSUPPORTED) << text_of(e);
+  return s == SHARPI_OK ? std::string() : std::string(e.text);
+}
+
+/// A program whose models are to be on a GPU tier that refuses adapters is skipped as a whole.
+class AdapterEnvironment final : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    if (::testing::Test::IsSkipped()) return;
+    const MadeModel model(test::tiny_llama());
+    const std::string why = why_not_on_gpu(model.path());
+    if (why.empty()) return;
+    std::printf("skipped as a whole: %s\n", why.c_str());
+    GTEST_SKIP() << why;
+  }
+};
 
 }  // namespace sharpi::testing

@@ -15,6 +15,9 @@ namespace {
 
 constexpr uint32_t kPrompt = 24;
 
+::testing::Environment* const kAdapterEnvironment =
+    ::testing::AddGlobalTestEnvironment(new AdapterEnvironment);
+
 std::string recipe_name(const ::testing::TestParamInfo<size_t>& info) {
   std::string name = test::tiny_recipes()[info.param].arch;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -28,6 +31,7 @@ class AdapterOf : public ::testing::TestWithParam<size_t> {
     test::ModelFile file(recipe());
     ASSERT_TRUE(file.write(base_.path()));
     spec_ = mapped_spec(base_.path());
+    if (const std::string why = why_not_on_gpu(base_.path()); !why.empty()) GTEST_SKIP() << why;
   }
   static test::ModelRecipe recipe() { return for_tier(test::tiny_recipes()[GetParam()]); }
   /// How far logits may be from those of merged weights: another order of sums.

@@ -181,7 +181,7 @@ Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
   const uint32_t shares = f.shares(a.n_heads / heads);
   float* const parts = buf(Buf::kAttention);
   uint64_t bits = kv.k_row_bytes | kv.v_row_bytes | kv.k_offset | kv.v_offset | kv.block_stride;
-  if (by_head(kv) != 0) bits |= (kv.k_row_bytes | kv.v_row_bytes) / kv.n_heads;
+  if (by_head(kv) != 0) bits |= kv.k_row_bytes / kv.n_heads | kv.v_row_bytes / kv.n_heads;
   Kernel k{Shader::attention_step,
            {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window, heads,
             kv.head_dim, shares,

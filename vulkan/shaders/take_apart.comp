@@ -44,6 +44,7 @@ void main() {
   const uint64_t rows = p.base + uint64_t(block) * p.block_stride + l.offset, desk = p.desks + item() * p.desk_bytes;
   // A thread takes from the desk what it has put there itself.
   for (uint i = me(); i < n; i += threads()) copy(desk + i * GRANULE, kv_address(p.pages, rows + i * GRANULE));
+  memoryBarrierBuffer();
   barrier();
   for (uint i = me(); i < n; i += threads())
     copy(kv_address(p.pages, rows + place(l, i * GRANULE)), desk + i * GRANULE);

@@ -115,6 +115,12 @@ Result<std::unique_ptr<DeviceAdapter>> DeviceAdapter::load(const LoadedModel& mo
   return a;
 }
 
+MemoryRow DeviceAdapter::memory_row() const {
+  MemoryRow row = row_;
+  row.held_bytes = device_->held_bytes(memory_.bytes());
+  return row;
+}
+
 DeviceAdapter::~DeviceAdapter() {
   if (device_ == nullptr) return;
   const DeviceScope scope(*device_);

@@ -27,7 +27,7 @@ class DeviceAdapter final : public AdapterPart {
   ~DeviceAdapter() override;
   /// On the device, by the index of a weight in the model's file.
   const AdapterEntry* table() const { return memory_.as<AdapterEntry>(); }
-  MemoryRow memory_row() const override { return row_; }
+  MemoryRow memory_row() const override;
 
  private:
   DeviceAdapter() = default;

@@ -142,6 +142,42 @@ TEST_P(DeviceAdapters, BatchMatesChangeNoBits) {
   }
 }
 
+/// Kernels that no device has run yet are refused: the plan leaves the device out and says why, or
+/// is refused where the device is named or has to have layers.
+TEST(DeviceAdapter, ATierThatCannotIsLeftOut) {
+  const RoomMachine machine(three_cards());
+  const MadeModel file(test::tiny_llama());
+  struct Refuse {
+    Refuse() { host_faults().refuses_adapters = true; }
+    ~Refuse() { host_faults().refuses_adapters = false; }
+  } const refuse;
+  const auto plan = [&](const Edit& more, sharpi_error* why) {
+    PlanPtr out;
+    const ModelSetup setup = setup_with([&](sharpi_plan_params* p, sharpi_session_params* s) {
+      p->adapter_rank = 4;
+      p->n_gpu_layers = -1;
+      more(p, s);
+    });
+    const sharpi_status s = try_plan(machine.ladders().context, file.path(), setup, &out, why);
+    EXPECT_EQ(s == SHARPI_OK, out != nullptr);
+    return out;
+  };
+  sharpi_error e = SHARPI_ERROR_INIT;
+  const PlanPtr automatic = plan([](auto*, auto*) {}, &e);
+  ASSERT_TRUE(automatic) << text_of(e);
+  sharpi_plan_summary info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(sharpi_plan_info(automatic.get(), &info, &e), SHARPI_OK) << text_of(e);
+  EXPECT_EQ(info.n_gpu_layers, 0u);
+  for (const Edit& asked : {Edit([](auto*p, auto*) { p->device = 1; }),
+                            Edit([](auto*p, auto*) { p->n_gpu_layers = 1; })}) {
+    EXPECT_FALSE(plan(asked, &e));
+    EXPECT_EQ(e.status, SHARPI_E_UNSUPPORTED) << e.text;
+    EXPECT_NE(std::string(e.text).find("takes no adapters"), std::string::npos) << e.text;
+  }
+  EXPECT_TRUE(plan([](auto* p, auto*) { p->adapter_rank = 0, p->device = 1; }, &e)) << e.text;
+}
+
 std::vector<test::ModelRecipe> adapter_recipes() {
   return {test::tiny_llama(),          test::tiny_phi3(),      test::tiny_gemma3(),
           test::tiny_gemma4(),         test::tiny_gemma4moe(), test::tiny_qwen35(),

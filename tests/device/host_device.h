@@ -97,6 +97,7 @@ struct HostFaults {
   std::atomic<int> fails_in{0};
   std::atomic<bool> fails_late{false};  // it is taken, and fails when it is its turn
   std::atomic<bool> throws{false};      // std::bad_alloc instead
+  std::atomic<bool> refuses_adapters{false};
 };
 
 class HostDevice final : public device::Device {

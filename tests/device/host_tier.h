@@ -28,6 +28,10 @@ class HostTierBackend final : public device::DeviceBackend {
   uint64_t total_bytes() const override { return bytes_; }
   std::string device_name() const override { return name_; }
   std::string device_id() const override { return id_; }
+  Status check_adapters() const override {
+    if (!host_faults().refuses_adapters) return Status::ok();
+    return Status::error(Code::kUnsupported, "the posed device takes no adapters");
+  }
   Status describe(uint32_t, sharpi_device* out) const override {
     out->total_bytes = out->free_bytes = total_bytes();
     std::snprintf(out->name, sizeof out->name, "%s", name_.c_str());

@@ -123,6 +123,24 @@ TEST_P(DeviceAdapters, AreNearTheCpuWhereverTheyRun) {
   EXPECT_GE(n_compared, 2u);
 }
 
+/// Routed experts on the host, some in slots: the shared one beside them has its adapters.
+TEST_P(DeviceAdapters, ExpertsOnTheHostChangeNothing) {
+  const auto spec = mapped_spec(file_->path());
+  const bool moe = std::any_of(spec->layers.begin(), spec->layers.end(),
+                               [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; });
+  if (!moe) GTEST_SKIP() << "no experts";
+  const auto want = say(on_.load(file_->path(), {}, lean(4)));
+  const auto n = static_cast<int32_t>(GetParam().n_layers);
+  const Loaded l = on_.load(file_->path(), {{1, n}}, [&](auto* p, auto* s) {
+    lean(4)(p, s);
+    p->n_gpu_experts = 0;
+    p->n_expert_slots = 6;
+  });
+  ASSERT_TRUE(l.model);
+  const auto got = say(l);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(distance(got[i], want[i]), kNear) << i;
+}
+
 /// A plan with room for adapters reads sessions without any as one without that room, bit for bit
 /// but for the arithmetic's own freedom; deterministic ones have the same bits beside others.
 TEST_P(DeviceAdapters, BatchMatesChangeNoBits) {

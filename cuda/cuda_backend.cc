@@ -29,8 +29,10 @@ class CudaBackend final : public DeviceBackend {
   }
 
   Status check_adapters() const override { return cuda::check_adapters(); }
-  Status check_replay(const ModelSpec& spec, const Placement& placement) const override {
-    return cuda::check_replay(device_->profile(), device_->name(), spec, placement);
+  Status check_session(const ModelSpec& spec, const Placement& placement,
+                       const SessionShape& session) const override {
+    if (session.replay_every == 0) return Status::ok();
+    return check_replay(device_->profile(), device_->name(), spec, placement);
   }
 
   Status describe(uint32_t flags, sharpi_device* out) const override {

@@ -71,4 +71,17 @@ Status check_support(const ModelSpec& spec, const Placement& placement) {
   return Status::ok();
 }
 
+Status check_software_rows(const ModelSpec& spec, const Placement& placement, uint32_t n_rows) {
+  constexpr uint32_t kMostRows = 48 << 10;
+  for (uint32_t i = 0; i < spec.n_layers() && n_rows > kMostRows; ++i) {
+    if (spec.layers[i].attends_to_all() == nullptr || placement.mixer[i] != DeviceIndex::kHere)
+      continue;
+    return Status::error(Code::kUnsupported,
+                         "layer %u would attend to up to %u rows; on a Vulkan device of software "
+                         "the Vulkan tier takes at most %u (n_ctx or kv_budget)",
+                         i, n_rows, kMostRows);
+  }
+  return Status::ok();
+}
+
 }  // namespace sharpi::vulkan

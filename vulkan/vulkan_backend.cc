@@ -26,6 +26,12 @@ class VulkanBackend final : public device::DeviceBackend {
     SHARPI_TRY(DeviceBackend::check_model(spec, placement));
     return check_support(spec, placement);
   }
+  Status check_session(const ModelSpec& spec, const Placement& placement,
+                       const SessionShape& session) const override {
+    if (!only_if_named()) return Status::ok();
+    return check_software_rows(spec, placement,
+                               session.kv_budget != 0 ? session.kv_budget : session.n_ctx);
+  }
   Status describe(uint32_t flags, sharpi_device* out) const override;
 
  private:

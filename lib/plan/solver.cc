@@ -417,8 +417,8 @@ Status solve_over(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
   SHARPI_TRY(check_shared_rows(*plan));
   SHARPI_TRY(check_automatic_budget(plan->session));
   for (const DeviceRequest& d : in.devices) {
-    if (plan->session.replay_every == 0) break;
-    SHARPI_TRY(d.sizer->check_replay(*plan->spec, plan->placement.seen_from(d.sizer->device())));
+    SHARPI_TRY(d.sizer->check_session(*plan->spec, plan->placement.seen_from(d.sizer->device()),
+                                      plan->session));
   }
   SHARPI_TRY(check_archive(*plan->spec, plan->placement, plan->session));
   plan->capture_bytes = capture_bytes(in.sizers, *plan);

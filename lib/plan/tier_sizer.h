@@ -45,9 +45,11 @@ class TierSizer {
   virtual Status check_model(const ModelSpec&, const Placement&) const { return Status::ok(); }
   /// kUnsupported where this device cannot compute for sessions with adapters.
   virtual Status check_adapters() const { return Status::ok(); }
-  /// kUnsupported naming a layer of full attention placed on this tier, where it captures no replay
-  /// scores.
-  virtual Status check_replay(const ModelSpec&, const Placement&) const { return Status::ok(); }
+  /// kUnsupported naming a layer of full attention placed on this tier that cannot serve such
+  /// sessions: with replay scores, or of so many rows.
+  virtual Status check_session(const ModelSpec&, const Placement&, const SessionShape&) const {
+    return Status::ok();
+  }
   /// kUnsupported where this device cannot have a part of the model of which `others`, none of them
   /// the host, have parts too.
   virtual Status check_beside(const ModelSpec& spec,

@@ -66,6 +66,33 @@ TEST_F(VulkanDevices, AreListedInOrder) {
   }
 }
 
+/// Mesa's would leave out rows beyond these without a word.
+TEST_F(VulkanDevices, OfSoftwareTakeSoManyRows) {
+  if (device_->physical().kind != vulkan::DeviceKind::kSoftware)
+    GTEST_SKIP() << "this one is a GPU";
+  const MadeModel file(test::tiny_qwen3());
+  auto engine = InnerEngine::open(file.path(), &host_and_vulkan);
+  ASSERT_TRUE(engine.is_ok()) << engine.status().text();
+  const auto planned = [&](uint32_t n_ctx, uint32_t kv_budget, int32_t layers) {
+    return engine.value()
+        .plan([&](sharpi_plan_params* p, sharpi_session_params* s) {
+          p->device = 1;
+          p->n_gpu_layers = layers;
+          s->n_ctx = n_ctx;
+          s->kv_budget = kv_budget;
+        })
+        .status();
+  };
+  EXPECT_TRUE(planned(49152, 0, -1).is_ok());
+  EXPECT_TRUE(planned(60000, 4096, -1).is_ok());
+  EXPECT_TRUE(planned(60000, 0, 0).is_ok());
+  const Status refused = planned(60000, 0, -1);
+  EXPECT_EQ(refused.code(), Code::kUnsupported);
+  EXPECT_EQ(refused.text(),
+            "layer 0 would attend to up to 60000 rows; on a Vulkan device of software the Vulkan "
+            "tier takes at most 49152 (n_ctx or kv_budget)");
+}
+
 TEST_F(VulkanDevices, OfSoftwareAreTakenOnlyIfNamed) {
   if (device_->physical().kind != vulkan::DeviceKind::kSoftware)
     GTEST_SKIP() << "this one is a GPU";

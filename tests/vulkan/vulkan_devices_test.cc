@@ -70,7 +70,9 @@ TEST_F(VulkanDevices, AreListedInOrder) {
 TEST_F(VulkanDevices, OfSoftwareTakeSoManyRows) {
   if (device_->physical().kind != vulkan::DeviceKind::kSoftware)
     GTEST_SKIP() << "this one is a GPU";
-  const MadeModel file(test::tiny_qwen3());
+  test::ModelRecipe recipe = test::tiny_qwen3();
+  recipe.n_ctx = 65536;
+  const MadeModel file(recipe);
   auto engine = InnerEngine::open(file.path(), &host_and_vulkan);
   ASSERT_TRUE(engine.is_ok()) << engine.status().text();
   const auto planned = [&](uint32_t n_ctx, uint32_t kv_budget, int32_t layers) {

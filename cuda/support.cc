@@ -62,7 +62,7 @@ Status check_room(uint32_t layer, const DeviceProfile& device, const std::string
 
 /// Whether a GPU has run the kernels of latent attention and of routers that choose by other
 /// numbers than shares: until then they are refused.
-constexpr bool kLatentHasRun = false;
+constexpr bool kLatentHasRun = true;
 
 Status not_run(uint32_t layer, const char* what) {
   return Status::error(Code::kUnsupported,
@@ -143,7 +143,7 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
 }
 
 /// Whether a GPU has run the kernels of adapters: until then they are refused.
-constexpr bool kAdaptersHaveRun = false;
+constexpr bool kAdaptersHaveRun = true;
 
 Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
   if (takes_mamba2(mamba2_shape(m))) return Status::ok();

@@ -93,9 +93,9 @@ GoldenPerplexity read_perplexity(JsonReader& json) {
 
 constexpr std::string_view kLatent[] = {"rand-deepseek2", "rand-glm-flash"};
 
-/// Models with experts of squares or latent attention, which CUDA's tier refuses by name.
+/// Models with experts of squares, which CUDA's tier refuses by name.
 bool not_on_cuda(const std::string& name) {
-  return name == "rand-nemotron-moe" || stores_one_row(name);
+  return name == "rand-nemotron-moe";
 }
 
 std::string golden_in(const std::string& folder, std::string_view name) {

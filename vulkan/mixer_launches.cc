@@ -184,11 +184,7 @@ Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
   if (by_head(kv) != 0) bits |= kv.k_row_bytes / kv.n_heads | kv.v_row_bytes / kv.n_heads;
   Kernel k{Shader::attention_step,
            {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window, heads,
-            kv.head_dim, shares,
-            bits % 16 == 0  ? 16u
-            : bits % 4 == 0 ? 4u
-                            : 1u,
-            by_head(kv)},
+            kv.head_dim, shares, bits % sizeof(uint32_t) == 0 ? 1u : 0u, by_head(kv)},
            Args(),
            uint64_t{n()} * a.n_heads / heads,
            shares,

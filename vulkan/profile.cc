@@ -37,10 +37,7 @@ uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim) {
 
 uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads) {
   const uint32_t keys = threads / 4, names = keys * (2 * sizeof(uint64_t) + sizeof(uint32_t));
-  const uint32_t query = dim + dim / 8, scales = keys * (dim / 32);
-  return static_cast<uint32_t>((heads * (query + keys) + scales + kMostThreads + 2) *
-                               sizeof(float)) +
-         names;
+  return static_cast<uint32_t>((heads * (dim + keys) + kMostThreads + 2) * sizeof(float)) + names;
 }
 
 uint32_t matrix_shared_bytes(const MatrixShape& s) {

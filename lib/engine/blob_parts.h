@@ -63,7 +63,7 @@ class LedgerCodec {
 };
 
 /// Bytes that are read or written at a time, unless one part that cannot be divided is larger.
-inline constexpr uint64_t kBlobPiece = 1024 * 1024;
+inline constexpr uint64_t kBlobPiece = 256 * 1024;
 
 /// Elements of one captured query of a layer; 0 if it captures none.
 inline uint64_t query_dim(const LayerSpec& l) {

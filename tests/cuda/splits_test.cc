@@ -2,6 +2,7 @@
 // Models split between GPU and CPU, by layers and by FFN blocks, with weights streamed and without:
 // goldens, codecs, needles, long prompts, everything a session can do across the split, sessions of
 // several formats in one batch, the bytes of the plan. Skipped where there is no CUDA device.
+#include <algorithm>
 #include <map>
 
 #include "cuda/device_test.h"
@@ -83,7 +84,10 @@ class Splits : public DeviceTest {
     for (const int32_t ffn : {0, 1, n_ - 1}) out.push_back({n_, ffn});
     out.push_back({n_ - 1, n_ / 2});
     if (n_experts_ == 0) return out;
-    for (const int32_t slots : {0, n_experts_, n_ * n_experts_}) {
+    const auto mixtures = static_cast<int32_t>(
+        std::count_if(spec_->layers.begin(), spec_->layers.end(),
+                      [](const LayerSpec& l) { return l.ffn.kind == FfnKind::kMoe; }));
+    for (const int32_t slots : {0, n_experts_, mixtures * n_experts_}) {
       out.push_back({n_, n_, SHARPI_UNSET, slots});
     }
     return out;

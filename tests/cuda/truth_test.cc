@@ -147,6 +147,12 @@ class Truth : public ModelTest {
         << e.text;
     return n - 1;
   }
+  /// Of the layers with routed experts.
+  int32_t first_mixture() const {
+    int32_t l = 0;
+    while (spec_->layers[static_cast<size_t>(l)].ffn.kind != FfnKind::kMoe) ++l;
+    return l;
+  }
   ContextPtr context_;
   std::shared_ptr<const ModelSpec> spec_;
 };
@@ -201,7 +207,8 @@ TEST_P(Truth, OverExpertsAndSlots) {
       EXPECT_EQ(s.n_expert_slots, static_cast<uint32_t>(slots));
       EXPECT_EQ(s.n_gpu_experts, 0u);
     }
-    const sharpi_plan_summary some = compare({.kv = kv, .layers = n, .experts = 1, .slots = 2});
+    const sharpi_plan_summary some =
+        compare({.kv = kv, .layers = n, .experts = first_mixture() + 1, .slots = 2});
     EXPECT_EQ(some.n_gpu_experts, 1u);
   }
 }

@@ -28,7 +28,6 @@ class CudaBackend final : public DeviceBackend {
     return check_support(device_->profile(), device_->name(), spec, placement);
   }
 
-  Status check_adapters() const override { return cuda::check_adapters(); }
   Status check_session(const ModelSpec& spec, const Placement& placement,
                        const SessionShape& session) const override {
     if (session.replay_every == 0) return Status::ok();

@@ -60,17 +60,6 @@ Status check_room(uint32_t layer, const DeviceProfile& device, const std::string
       attention > room ? attention : scores);
 }
 
-/// Whether a GPU has run the kernels of latent attention and of routers that choose by other
-/// numbers than shares: until then they are refused.
-constexpr bool kLatentHasRun = true;
-
-Status not_run(uint32_t layer, const char* what) {
-  return Status::error(Code::kUnsupported,
-                       "layer %u %s, for which CUDA's tier has kernels that no GPU has run yet; "
-                       "the CPU and Vulkan's tier compute it",
-                       layer, what);
-}
-
 /// Rows are read sixteen bytes at a time, and scored sixteen elements at a time.
 Status check_latent(uint32_t layer, const AttentionSpec& a) {
   const LatentSpec& l = a.latent;
@@ -83,7 +72,7 @@ Status check_latent(uint32_t layer, const AttentionSpec& a) {
                          "takes multiples of 8, in all of 16 and at most %u",
                          layer, a.rope.n_rot, l.rank, l.key_dim, l.value_dim, kMostLatentDim);
   }
-  return kLatentHasRun ? Status::ok() : not_run(layer, "has multi-head latent attention");
+  return Status::ok();
 }
 
 Status check_attention(uint32_t layer, const AttentionSpec& a) {
@@ -142,9 +131,6 @@ Status check_experts(uint32_t layer, const FfnSpec& f) {
   return Status::ok();
 }
 
-/// Whether a GPU has run the kernels of adapters: until then they are refused.
-constexpr bool kAdaptersHaveRun = true;
-
 Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
   if (takes_mamba2(mamba2_shape(m))) return Status::ok();
   return Status::error(Code::kUnsupported,
@@ -162,8 +148,6 @@ Status check_ffn(uint32_t layer, const LayerSpec& l, const Placement& placement)
                          "yet; the CPU and Vulkan's tier do",
                          layer);
   }
-  if (!l.ffn.routes_by_shares() && !kLatentHasRun)
-    return not_run(layer, "has experts chosen by other numbers than their shares");
   return check_experts(layer, l.ffn);
 }
 
@@ -189,13 +173,6 @@ Status check_widths(const ModelSpec& spec, const Placement& placement) {
 }
 
 }  // namespace
-
-Status check_adapters() {
-  if (kAdaptersHaveRun) return Status::ok();
-  return Status::error(Code::kUnsupported,
-                       "adapters (LoRA) are asked for, for which CUDA's tier has kernels that no "
-                       "GPU has run yet; the CPU and Vulkan's tier compute them");
-}
 
 Status check_replay(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
                     const Placement& placement) {

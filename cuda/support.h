@@ -16,9 +16,6 @@ namespace sharpi::cuda {
 Status check_support(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
                      const Placement& placement);
 
-/// The same of what adapters add.
-Status check_adapters();
-
 /// The same of replay scores: kUnsupported naming the first layer that would have some.
 Status check_replay(const DeviceProfile& device, const std::string& name, const ModelSpec& spec,
                     const Placement& placement);

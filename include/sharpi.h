@@ -625,9 +625,8 @@ typedef struct sharpi_plan_params {
   const char *const *adapters;                 /**< n_adapters paths of adapters (LoRA) that will be loaded beside
                                                     the model: each is opened, checked against the model and
                                                     priced, and sharpi_adapter_load() has its memory then.
-                                                    Each device has what it changes of its blocks. CUDA's are
-                                                    left out so far, or UNSUPPORTED where one is named.
-                                                    Default null. */
+                                                    Each device has what it changes of its blocks. Default
+                                                    null. */
   uint32_t n_adapters;
   uint32_t adapter_rank;                       /**< The largest rank of adapters that calls have scratch for, 0
                                                     to 4096; default UNSET = the largest of `adapters`, 0

@@ -212,7 +212,7 @@ std::multiset<const GgufTensor*> wanted(const Segment& segment, const StepFacts&
     if (op.kind == OpKind::kEmbedPairs) add({&s.pair.proj});
     if (op.kind == OpKind::kHead) add({&s.output});
     if (op.kind == OpKind::kAttentionIn) {
-      add({&l.attention.q});
+      add({&l.attention.q, &l.attention.latent.q_a});
       if (l.attention.kv_source < 0) add({&l.attention.k, &l.attention.v});
     }
     if (op.kind == OpKind::kAttentionOut) add({&l.attention.o});

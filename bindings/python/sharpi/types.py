@@ -1363,8 +1363,7 @@ class PlanOptions(SessionOptions, total=False):
     adapters: Optional[Sequence[Union[str, os.PathLike[str]]]]
     """n_adapters paths of adapters (LoRA) that will be loaded beside the model: each is opened,
     checked against the model and priced, and sharpi_adapter_load() has its memory then. Each device
-    has what it changes of its blocks. CUDA's are left out so far, or UNSUPPORTED where one is
-    named. Default null."""
+    has what it changes of its blocks. Default null."""
     adapter_rank: Optional[int]
     """The largest rank of adapters that calls have scratch for, 0 to 4096; default UNSET = the
     largest of `adapters`, 0 (no adapters) without any."""

@@ -110,6 +110,21 @@ Status add_list(const Sizers& sizers, const sharpi_plan_params& p, DeviceRequest
   return check_layers(p, *out);
 }
 
+/// Whether ids that say the tier and the card (CUDA's "GPU-" and UUID, "vulkan-" and UUID) are of
+/// one card.
+bool same_card(const std::string& a, const std::string& b) {
+  constexpr size_t kUuid = 36;
+  return a.size() > kUuid && b.size() > kUuid &&
+         a.compare(a.size() - kUuid, kUuid, b, b.size() - kUuid, kUuid) == 0;
+}
+
+/// Whether a device in front, which is preferred, is the same card: its memory is there once.
+bool is_there(const DeviceRequests& all, const TierSizer& sizer) {
+  return std::any_of(all.devices.begin(), all.devices.end(), [&](const DeviceRequest& d) {
+    return same_card(d.sizer->device_id(), sizer.device_id());
+  });
+}
+
 /// The one device that is named, or all.
 Status add_one(const Sizers& sizers, const sharpi_plan_params& p, const std::string& environment,
                DeviceRequests* out) {
@@ -125,7 +140,7 @@ Status add_one(const Sizers& sizers, const sharpi_plan_params& p, const std::str
   const bool named = device != SHARPI_UNSET && device != 0;
   for (const TierSizer* s : sizers) {
     if (is_host(s->device()) || device == 0) continue;
-    if (named ? s->device_index() != device : s->only_if_named()) continue;
+    if (named ? s->device_index() != device : s->only_if_named() || is_there(*out, *s)) continue;
     out->devices.push_back(
         {s, p.device_budget, SHARPI_RESERVE_AUTO, -1, p.device_rate, p.pcie_rate, "device_budget"});
   }

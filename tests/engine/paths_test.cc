@@ -50,7 +50,7 @@ TEST_P(Paths, NameEveryKindOfWork) {
   const std::string text = paths_of(l);
   EXPECT_EQ(text.rfind(first_words(), 0), 0u) << text;
   EXPECT_TRUE(has(text, "; q8_0: ")) << text;
-  EXPECT_TRUE(has(text, "; attention")) << text;
+  EXPECT_TRUE(has(text, "; attention") || has(text, "; latent attention")) << text;
   EXPECT_EQ(has(text, "; delta net: ") || has(text, "; mamba-2: "), l.info.is_hybrid == 1) << text;
   if (!on_gpu()) return;
   EXPECT_EQ(has(text, "; experts: "), l.info.n_experts != 0) << text;

@@ -59,6 +59,23 @@ TEST_F(DevicesAsked, ListsPinLayersAndLimits) {
   EXPECT_EQ(made(spec, machine, listed(reserved))->placement.route(), std::vector{kTwo});
 }
 
+/// A card that two tiers have is in the list twice, its memory once.
+TEST_F(DevicesAsked, ACardOfTwoTiersIsTakenOnceUnlessItIsNamed) {
+  const auto spec = of(test::tiny_qwen3(), 8);
+  const auto whole = made(spec, Machine({kPlenty}));
+  ASSERT_EQ(layers(*whole), "gggggggg");
+  const uint64_t half = whole->device_rows()[1].held_bytes / 2;
+  const std::string card = "01234567-89ab-cdef-0123-456789abcdef";
+  Machine machine({half, half}, kPlenty, {TierId::kCuda, TierId::kVulkan});
+  EXPECT_NE(layers(*made(spec, machine)).find('h'), std::string::npos) << "two cards";
+  machine.devices[0].be("GPU-" + card);
+  machine.devices[1].be("vulkan-" + card);
+  EXPECT_EQ(made(spec, machine)->placement.route().front(), kOne);
+  EXPECT_EQ(layers(*made(spec, machine)).find('h'), std::string::npos) << "one card";
+  const Edit named = [](auto* p, auto*) { p->device = 2; };
+  EXPECT_EQ(made(spec, machine, named)->placement.route().front(), kTwo);
+}
+
 TEST_F(DevicesAsked, ListsThatMakeNoSenseAreRefused) {
   const auto spec = of(test::tiny_qwen3(), 8);
   const Machine machine({kPlenty, kPlenty});

@@ -54,7 +54,10 @@ class PaperTier final : public TierSizer {
   uint64_t free_bytes() const override { return bytes_; }
   uint64_t total_bytes() const override { return bytes_; }
   std::string device_name() const override { return name_; }
-  std::string device_id() const override { return "paper-" + std::to_string(device_index()); }
+  std::string device_id() const override {
+    return device_id_.empty() ? "paper-" + std::to_string(device_index()) : device_id_;
+  }
+  void be(const std::string& device_id) { device_id_ = device_id; }
   /// It shares a model with nobody.
   void stay_alone() { alone_ = true; }
   Status check_beside(const ModelSpec&,
@@ -129,6 +132,7 @@ class PaperTier final : public TierSizer {
   uint64_t bytes_, token_bytes_ = 0;
   const char *cannot_, *name_;
   uint32_t index_;
+  std::string device_id_;
 };
 
 /// What plans leave to a GPU's driver of the memory that is free.

@@ -260,7 +260,7 @@ TEST_P(Ops, SigmoidMatchesDouble) {
 }
 
 TEST_P(Ops, LayerNormMatchesDoubleInPlaceToo) {
-  for (const size_t n : {1, 7, 32, 384, 1001}) {
+  for (const size_t n : {1u, 7u, 32u, 384u, 1001u}) {
     std::vector<float> x(n), w(n), b(n), y(n);
     for (size_t i = 0; i < n; ++i) {
       x[i] = 5.0f + std::sin(static_cast<float>(i) * 1.7f);

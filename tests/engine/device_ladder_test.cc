@@ -140,11 +140,12 @@ TEST_P(DeviceLadder, EveryLadderGivesTheBitsOfOneTier) {
          {std::tuple{on_devices, 1, SHARPI_UNSET}, std::tuple{on_devices - 1, 0, SHARPI_UNSET},
           std::tuple{1, 1, 1u}}) {
       sharpi_error why = SHARPI_ERROR_INIT;
-      const Loaded l = posed().try_load(file.path(), ladder, &why, [&](auto* p, auto*) {
-        p->n_gpu_ffn = ffn;
-        p->gpu_ends = ends;
-        p->stream_rows = stream;
-      });
+      const Loaded l = posed().try_load(
+          file.path(), ladder, &why, [&, ffn = ffn, ends = ends, stream = stream](auto* p, auto*) {
+            p->n_gpu_ffn = ffn;
+            p->gpu_ends = ends;
+            p->stream_rows = stream;
+          });
       if (why.status == SHARPI_E_UNSUPPORTED) {
         EXPECT_NE(std::string(why.text).find("KV rows"), std::string::npos) << why.text;
         continue;

@@ -166,7 +166,7 @@ Status value_norms_of(const NormParams& p) {
         const uint32_t first = (p.first_kv + g) * group;
         for (uint32_t h = first; h < first + group; ++h) {
           norm += std::fabs(
-              std::inner_product(v.begin(), v.end(), row.begin() + uint64_t{h} * dim, 0.0));
+              std::inner_product(v.begin(), v.end(), row.data() + uint64_t{h} * dim, 0.0));
         }
       }
       p.norms[uint64_t{g} * p.n_slots + t] = static_cast<float>(norm / group);

@@ -94,15 +94,6 @@ __global__ void __launch_bounds__(kSecondThreads)
   p.y[task][uint64_t{row} * n_out + o] += sum;
 }
 
-LaunchShape shape_of(const OnStream& on, dim3 grid, uint32_t threads) {
-  LaunchShape s;
-  s.grid = grid;
-  s.block = dim3(threads);
-  s.stream = on.stream;
-  s.pdl = on.pdl;
-  return s;
-}
-
 }  // namespace
 
 Status launch_adapters(const AdapterParams& p, const OnStream& on) {
@@ -111,9 +102,11 @@ Status launch_adapters(const AdapterParams& p, const OnStream& on) {
   if (p.n_rows == 0 || most == 0 || p.rank == 0) return Status::ok();
   const dim3 first((p.rank + kFirstRows - 1) / kFirstRows, p.n_tasks, p.n_rows);
   const dim3 second((most + kSecondThreads - 1) / kSecondThreads, p.n_tasks, p.n_rows);
-  SHARPI_TRY(
-      launch_kernel("adapter_first", shape_of(on, first, kFirstThreads), adapter_first_kernel, p));
-  return launch_kernel("adapter_second", shape_of(on, second, kSecondThreads),
+  SHARPI_TRY(launch_kernel("adapter_first",
+                           LaunchShape{first, dim3(kFirstThreads), 0, on.stream, on.pdl},
+                           adapter_first_kernel, p));
+  return launch_kernel("adapter_second",
+                       LaunchShape{second, dim3(kSecondThreads), 0, on.stream, on.pdl},
                        adapter_second_kernel, p);
 }
 

@@ -8,6 +8,7 @@
 
 #include "device/several_devices.h"
 #include "engine/adapter_case.h"
+#include "engine/engine_case.h"
 
 namespace sharpi::testing {
 namespace {
@@ -203,11 +204,7 @@ std::vector<test::ModelRecipe> adapter_recipes() {
           test::tiny_nemotron_dense(), test::tiny_deepseek2()};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceAdapters, ::testing::ValuesIn(adapter_recipes()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           std::string name = p.param.arch + "_" + std::to_string(p.index);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

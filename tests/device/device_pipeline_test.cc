@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "device/several_devices.h"
+#include "engine/engine_case.h"
 #include "engine/mtp_case.h"
 
 namespace sharpi::testing {
@@ -416,12 +417,7 @@ TEST_P(Pipelines, PromptsFollowRowsByHead) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Pipelines, ::testing::ValuesIn(recipes()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           std::string name = p.param.arch + "_" + std::to_string(p.index);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, Pipelines, ::testing::ValuesIn(recipes()), recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "device/several_devices.h"
+#include "engine/engine_case.h"
 
 namespace sharpi::testing {
 namespace {
@@ -156,12 +157,7 @@ std::vector<test::ModelRecipe> several_recipes() {
           test::tiny_nemotron_dense(),
           test::tiny_deepseek2()};
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, Several, ::testing::ValuesIn(several_recipes()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           std::string name = p.param.arch + "_" + std::to_string(p.index);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, Several, ::testing::ValuesIn(several_recipes()), recipe_name);
 
 /// Experts of the host come into slots of each device, which asks for them in recorded steps.
 TEST(SeveralDevices, ExpertsComeIntoSlotsOfEach) {

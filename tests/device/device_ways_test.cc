@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "device/host_tier.h"
+#include "engine/engine_case.h"
 #include "engine/session_blob.h"
 
 namespace sharpi::testing {
@@ -253,12 +254,7 @@ std::vector<test::ModelRecipe> device_recipes() {
           test::tiny_nemotron(), test::tiny_deepseek2()};
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Ways, ::testing::ValuesIn(device_recipes()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           std::string name = p.param.arch + "_" + std::to_string(p.index);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, Ways, ::testing::ValuesIn(device_recipes()), recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -8,6 +8,7 @@
 
 #include "api/api_handles.h"
 #include "engine/allowance.h"
+#include "engine/engine_case.h"
 #include "inner_engine.h"
 #include "support/device_ladders.h"
 #include "support/second_tier.h"
@@ -215,9 +216,6 @@ TEST_P(DeviceLadder, EveryByteIsPlannedAndHasADevice) {
   }
 }
 
-std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
-  return info.param.arch + "_" + std::to_string(info.index);
-}
 test::ModelRecipe with_layers(test::ModelRecipe recipe, uint32_t n) {
   recipe.n_layers = n;
   return recipe;

@@ -17,6 +17,12 @@ std::string model_name(const ::testing::TestParamInfo<std::string>& info) {
   return short_name(info.param);
 }
 
+std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
+  std::string name = info.param.arch + "_" + std::to_string(info.index);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 const char* dtype_text(sharpi_kv_dtype d) {
   switch (d) {
     case SHARPI_KV_F32:

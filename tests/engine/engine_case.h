@@ -20,6 +20,8 @@ using Logits = std::vector<float>;
 /// "tiny-qwen3" as a part of a test's name.
 std::string short_name(const std::string& model);
 std::string model_name(const ::testing::TestParamInfo<std::string>& info);
+/// "qwen3_0": the architecture and the place in the list.
+std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info);
 
 const char* dtype_text(sharpi_kv_dtype d);
 

@@ -101,15 +101,9 @@ TEST_P(LongProbes, LeaveNothingBehind) {
   EXPECT_TRUE(same_bits(chat.logits(), untouched.logits()));
 }
 
-std::string numbered(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
-  std::string name = info.param.arch + "_" + std::to_string(info.index);
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Engine, LongProbes,
                          ::testing::ValuesIn(test::with_newer_kinds(test::tiny_recipes())),
-                         numbered);
+                         recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

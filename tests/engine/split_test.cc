@@ -2,6 +2,7 @@
 // What the engine does with a split model, seen without a GPU: a second CPU backend plays the GPU,
 // so every split must give the very bits of one tier. Routes of few and many rows, the threshold,
 // sessions of several formats in one batch, what the model says about its segments.
+#include "engine/engine_case.h"
 #include "engine/expected_refusals.h"
 #include "engine/inner_engine.h"
 #include "engine/session_batch.h"
@@ -284,9 +285,6 @@ test::ModelRecipe with_layers(test::ModelRecipe recipe, uint32_t n) {
   return recipe;
 }
 
-std::string recipe_name(const ::testing::TestParamInfo<test::ModelRecipe>& info) {
-  return info.param.arch + "_" + std::to_string(info.index);
-}
 INSTANTIATE_TEST_SUITE_P(Engine, Split,
                          ::testing::Values(test::tiny_qwen3(), test::tiny_qwen3moe(),
                                            test::tiny_gemma4(), test::tiny_gemma4kv(),

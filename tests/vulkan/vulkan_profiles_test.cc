@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "engine/engine_case.h"
 #include "engine/session_blob.h"
 #include "vulkan/profile.h"
 #include "vulkan/vulkan_tier.h"
@@ -350,9 +351,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, VulkanClasses,
                          ::testing::Values(wide_heads(), test::tiny_gemma3(), test::tiny_qwen3moe(),
                                            test::tiny_qwen35(), test::tiny_granite(),
                                            wide_latents()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           return p.param.arch + "_" + std::to_string(p.index);
-                         });
+                         recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

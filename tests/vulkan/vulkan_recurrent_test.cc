@@ -4,6 +4,7 @@
 // as wide as those of real models.
 #include <algorithm>
 
+#include "engine/engine_case.h"
 #include "engine/session_blob.h"
 #include "vulkan/vulkan_tier.h"
 
@@ -181,9 +182,7 @@ std::vector<test::ModelRecipe> recurrent_recipes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, VulkanRecurrent, ::testing::ValuesIn(recurrent_recipes()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           return p.param.arch + "_" + std::to_string(p.index);
-                         });
+                         recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

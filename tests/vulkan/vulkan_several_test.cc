@@ -6,6 +6,7 @@
 #include <map>
 
 #include "api/api_handles.h"
+#include "engine/engine_case.h"
 #include "support/device_ladders.h"
 #include "vulkan/vulkan_tier.h"
 
@@ -112,9 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, VulkanSeveral,
                                            with_layers(test::tiny_qwen3moe(), 3),
                                            test::tiny_qwen35(), test::tiny_granite(),
                                            test::tiny_deepseek2()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           return p.param.arch + "_" + std::to_string(p.index);
-                         });
+                         recipe_name);
 
 /// Layers on the host behind those of two devices, weights that stream, FFNs on the host between
 /// them; and experts of the host in slots of each.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "engine/engine_case.h"
 #include "engine/session_blob.h"
 #include "vulkan/driver.h"
 #include "vulkan/vulkan_tier.h"
@@ -417,12 +418,7 @@ std::vector<test::ModelRecipe> vulkan_recipes() {
           test::tiny_nemotron(), test::tiny_deepseek2()};
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, VulkanWays, ::testing::ValuesIn(vulkan_recipes()),
-                         [](const ::testing::TestParamInfo<test::ModelRecipe>& p) {
-                           std::string name = p.param.arch + "_" + std::to_string(p.index);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, VulkanWays, ::testing::ValuesIn(vulkan_recipes()), recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

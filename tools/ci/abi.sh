@@ -3,7 +3,7 @@
 # The ABI against its dump: abi.sh [--renew | --try]
 #   sharpi-1.facts  what the C compiler makes of the header: sizes, offsets, functions, constants
 #                   (tests/ffi/header_facts.sh)
-#   sharpi-1.abi    its types in full, by libabigail, of a library that defines every function of the
+#   sharpi-1.abi.gz its types in full, by libabigail, of a library that defines every function of the
 #                   header and does nothing; abi.exports_equal_declarations holds the real one against
 #                   the header
 # Any difference fails, an addition too: --renew writes the dumps again, and the commit says what
@@ -31,13 +31,15 @@ dump() {
   tests/ffi/header_facts.sh "$1" "${CC:-gcc}" "$work/facts" > "$2/sharpi-1.facts"
   stub "$1" "$work/libstub.so"
   abidw --no-show-locs --no-corpus-path --no-comp-dir-path --no-elf-needed "$work/libstub.so" |
-    sed -E "s/ path='[^']*'//g; s/ soname='[^']*'//g" > "$2/sharpi-1.abi"
+    sed -E "s/ path='[^']*'//g; s/ soname='[^']*'//g" | gzip -9n > "$2/sharpi-1.abi.gz"
 }
 # compare folder: what differs is printed
 compare() {
   local status=0
   diff -U0 "$kDumps/sharpi-1.facts" "$1/sharpi-1.facts" || status=1
-  abidiff --no-show-locs "$kDumps/sharpi-1.abi" "$1/sharpi-1.abi" || status=1
+  gunzip -c "$kDumps/sharpi-1.abi.gz" > "$work/promised.abi"
+  gunzip -c "$1/sharpi-1.abi.gz" > "$work/present.abi"
+  abidiff --no-show-locs "$work/promised.abi" "$work/present.abi" || status=1
   return "$status"
 }
 # broken what sed-program: a header with this change must be noticed

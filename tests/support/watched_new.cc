@@ -8,7 +8,7 @@
 #include "os/pages.h"
 
 namespace {
-std::atomic<uint64_t> n_allocations{0}, live_bytes{0}, library_live{0};
+std::atomic<uint64_t> n_allocations{0}, live_bytes{0}, library_live{0}, largest{0};
 std::atomic<int> countdown{0}, n_library_calls{0};
 
 /// Stands in front of every allocation.
@@ -27,6 +27,9 @@ void* counted(std::size_t bytes, std::size_t before) noexcept {
   n_allocations.fetch_add(1, std::memory_order_relaxed);
   live_bytes.fetch_add(bytes, std::memory_order_relaxed);
   if (front.of_library != 0) library_live.fetch_add(bytes, std::memory_order_relaxed);
+  for (uint64_t most = largest.load(std::memory_order_relaxed); most < bytes;) {
+    if (largest.compare_exchange_weak(most, bytes, std::memory_order_relaxed)) break;
+  }
   return p + before;
 }
 void* taken(std::size_t bytes, std::size_t before) {
@@ -100,6 +103,9 @@ uint64_t allocations() {
 }
 uint64_t allocated_bytes() {
   return live_bytes.load();
+}
+uint64_t largest_allocation() {
+  return largest;
 }
 LibraryCall::LibraryCall() noexcept {
   ++n_library_calls;

@@ -13,6 +13,9 @@ uint64_t allocations();
 /// Bytes that were asked for and not given back.
 uint64_t allocated_bytes();
 
+/// The most bytes that one call of operator new asked for so far.
+uint64_t largest_allocation();
+
 /// As long as one lives, what is asked for is the library's, until it is given back.
 class LibraryCall {
  public:

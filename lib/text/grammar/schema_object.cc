@@ -206,11 +206,10 @@ Expr SchemaCompiler::other_members(const SchemaParts& parts, const ObjectShape& 
 Expr SchemaCompiler::members_in_order(const ObjectShape& shape, Expr other,
                                       const std::string& where) {
   const bool bounded = shape.high != Expressions::kAnyNumber;
-  const size_t most = bounded ? shape.high : 0;
-  const size_t n_counts =
-      std::max<size_t>({1, shape.low, std::min(most, shape.members.size() + 1)});
-  std::vector<Expr> after(n_counts + 1);  // by the members so far; the last one: or more
-  for (size_t n = 0; n <= n_counts; ++n) {
+  const size_t most = std::max<size_t>(shape.low, bounded ? shape.high : 0);
+  const size_t n_counts = std::clamp<size_t>(most, 1, shape.members.size() + 1);
+  std::vector<Expr> after(n_counts + 1);  // by the named members so far; the last one: or more
+  for (size_t n = 0; n <= n_counts && ok(); ++n) {
     const uint32_t low = shape.low > n ? shape.low - static_cast<uint32_t>(n) : 0;
     const uint32_t high = !bounded          ? shape.high
                           : n >= shape.high ? 0

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // JSON schemas as grammars: which texts they allow, and what they refuse by its place.
+#include "support/watched_new.h"
 #include "text/grammar/compiled.h"
 
 namespace sharpi::grammar {
@@ -295,6 +296,26 @@ TEST(GrammarSchema, AlternativesThatDifferInALengthCostNoMoreThanOne) {
   EXPECT_TRUE(matcher->mask(mask.data()).is_ok());
   EXPECT_TRUE(allows(*matcher, std::string(7995, 'a') + "\""));
   EXPECT_FALSE(allows(*matcher, std::string(7996, 'a') + "\""));
+}
+
+// A count of members is a number in the schema, and costs nothing by itself.
+TEST(GrammarSchema, CountsOfMembersCostNoMoreThanTheMembers) {
+  const std::string members = R"("properties": {"a": {}, "b": {}}, )";
+  const std::string most = R"("maxProperties": 2147483647)", least = R"("minProperties": )";
+  EXPECT_TRUE(compile(kSchema, "{" + members + most + "}").is_ok());
+  expect_texts(kSchema, {{R"({"properties": {"a": {}, "b": {}}, "additionalProperties": false,
+                             "minProperties": 2, "maxProperties": 2147483647})",
+                          {R"({"a":1,"b":2})"},
+                          {R"({"a":1})", "{}"}}});
+  for (const std::string& inside : {std::string(), members, members + most + ", "}) {
+    for (const char* others : {"true", "false", R"({"type": "integer"})"}) {
+      const auto made = compile(kSchema, "{" + inside + R"("additionalProperties": )" + others +
+                                             ", " + least + "2147483647}");
+      ASSERT_FALSE(made.is_ok());
+      EXPECT_EQ(made.status().code(), Code::kUnsupported) << made.status().text();
+    }
+  }
+  EXPECT_LT(testing::largest_allocation(), uint64_t{1} << 30);
 }
 
 TEST(GrammarSchema, WorkAndMemoryAreBounded) {

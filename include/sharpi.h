@@ -1126,6 +1126,8 @@ typedef uint32_t sharpi_part;
 #define SHARPI_PART_CONTENT   0u
 #define SHARPI_PART_REASONING 1u
 #define SHARPI_PART_TOOL_CALL 2u
+#define SHARPI_PART_HEADER    3u               /**< The head of a message of gpt-oss, or the place between two: what
+                                                    follows is not known yet. With SHARPI_PARSE_PARTIAL only. */
 #define SHARPI_PARSE_PARTIAL      1u           /**< More text is to come. */
 #define SHARPI_PARSE_REASONING    2u           /**< Thoughts may occur. */
 #define SHARPI_PARSE_CALLS        4u           /**< Calls of tools may occur. */

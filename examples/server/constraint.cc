@@ -12,8 +12,10 @@ constexpr size_t kLongestMark = 64;
 
 }  // namespace
 
-Constraint::Constraint(const sharpi_grammar* grammar, std::string prompt_end)
-    : prompt_end_(std::move(prompt_end)), active_(!thinks()) {
+Constraint::Constraint(const sharpi_grammar* grammar, std::string prompt_end, bool is_answer)
+    : prompt_end_(std::move(prompt_end)),
+      in_messages_(is_answer && open_part(SHARPI_PARSE_REASONING) == SHARPI_PART_HEADER),
+      active_(!waits()) {
   sharpi_error err = SHARPI_ERROR_INIT;
   sharpi_matcher* matcher = nullptr;
   check(sharpi_matcher_create(grammar, &matcher, &err), err);
@@ -30,10 +32,10 @@ Constraint::~Constraint() {
   if (making_.valid()) making_.wait();
 }
 
-bool Constraint::thinks() const {
+sharpi_part Constraint::open_part(uint32_t kinds) const {
   sharpi_parse_params params;
   sharpi_parse_params_init(&params, sizeof params);
-  params.flags = SHARPI_PARSE_PARTIAL | SHARPI_PARSE_REASONING;
+  params.flags = SHARPI_PARSE_PARTIAL | kinds;
   params.prompt = prompt_end_.data();
   params.prompt_len = prompt_end_.size();
   sharpi_chat_parts parts{};
@@ -41,16 +43,21 @@ bool Constraint::thinks() const {
   size_t needed = 0;
   sharpi_chat_parse(&params, thoughts_.data(), thoughts_.size(), &parts, nullptr, 0, &needed,
                     nullptr);
-  return parts.open == SHARPI_PART_REASONING;
+  return parts.open;
 }
 
-// Thoughts may have ended with this text: they are parsed anew only where a mark is, so that long
-// ones cost no more than their length.
-bool Constraint::may_have_thought(const std::string& text) {
+bool Constraint::waits() const {
+  if (!in_messages_) return open_part(SHARPI_PARSE_REASONING) == SHARPI_PART_REASONING;
+  return open_part(SHARPI_PARSE_REASONING | SHARPI_PARSE_CALLS) != SHARPI_PART_CONTENT;
+}
+
+// Thoughts, or the header of the answer, may have ended with this text: they are parsed anew only
+// where a mark is, so that long ones cost no more than their length.
+bool Constraint::may_begin(const std::string& text) {
   const size_t at = text.find_last_of(kMarks);
   thoughts_ += text;
   if (at != std::string::npos) mark_ = thoughts_.size() - text.size() + at;
-  return thoughts_.size() - mark_ <= kLongestMark && !thinks();
+  return thoughts_.size() - mark_ <= kLongestMark && !waits();
 }
 
 void Constraint::make_mask() {
@@ -89,7 +96,7 @@ const std::vector<uint32_t>* Constraint::mask() {
 
 void Constraint::accept(int32_t token, const std::string& text) {
   if (!active_) {
-    active_ = may_have_thought(text);
+    active_ = may_begin(text);
   } else {
     sharpi_error err = SHARPI_ERROR_INIT;
     check(sharpi_matcher_accept(matcher_.get(), token, &err), err);

@@ -20,8 +20,10 @@ using MatcherHandle = std::unique_ptr<sharpi_matcher, Destroy<sharpi_matcher_des
 class Constraint {
  public:
   /// @param prompt_end the last tokens of the prompt as text: it may have opened thoughts.
+  /// @param is_answer the grammar says what the answer is, which in the messages of gpt-oss begins
+  /// behind a header of its own; otherwise what calls look like, whose headers are theirs.
   /// Makes the first mask where the answer begins with one. Throws LibraryError.
-  Constraint(const sharpi_grammar* grammar, std::string prompt_end);
+  Constraint(const sharpi_grammar* grammar, std::string prompt_end, bool is_answer);
   ~Constraint();
 
   /// The mask of the next draw is made, or waited for up to `patience`. False: it is not there yet.
@@ -35,15 +37,17 @@ class Constraint {
   bool complete() const { return complete_; }
 
  private:
-  bool thinks() const;
-  bool may_have_thought(const std::string& text);
+  sharpi_part open_part(uint32_t kinds) const;
+  bool waits() const;
+  bool may_begin(const std::string& text);
   void prepare();
   void make_mask();
 
   MatcherHandle matcher_;
   const std::string prompt_end_;
   std::string thoughts_;
-  size_t mark_ = 0;  // where the last mark of the thoughts may begin
+  size_t mark_ = 0;         // where the last mark of the thoughts may begin
+  const bool in_messages_;  // the answer is one message of several
   bool active_;
   bool prepared_ = false, complete_ = false;
   std::future<void> making_;

@@ -177,7 +177,8 @@ std::shared_ptr<Constraint> make_constraint(const Engine& engine, const Tokens& 
     for (size_t i = 0; unenforced != nullptr && i < grammar->notes.size(); ++i) {
       unenforced->push_back(place_of(placed(grammar->notes[i], format.where)));
     }
-    return std::make_shared<Constraint>(grammar->handle.get(), prompt_end(engine, prompt));
+    return std::make_shared<Constraint>(grammar->handle.get(), prompt_end(engine, prompt),
+                                        !only_tools);
   } catch (const LibraryError& e) {
     if (e.status() == SHARPI_E_OUT_OF_MEMORY || e.status() == SHARPI_E_INTERNAL) throw;
     const std::string sentence = placed(e.what(), format.where);

@@ -117,6 +117,10 @@ std::string_view recipient_of(std::string_view header) {
   return name;
 }
 
+bool is_thought(std::string_view header) {
+  return header.find("<|channel|>analysis") != header.npos;
+}
+
 class Parser {
  public:
   /// The first n_read bytes of the text are the prompt's.
@@ -141,6 +145,7 @@ class Parser {
       }
     }
     flush(at_);
+    if (request_.partial && is_between_messages()) out_.open = ChatPart::kHeader;
     return finish();
   }
 
@@ -338,12 +343,20 @@ class Parser {
       if (!open || !request_.partial) return false;
       flush(begin);
       at_ = text_.size();
+      out_.open = ChatPart::kHeader;
       return true;
     }
     if (found > kMaxHeader || line < found) return false;
     const size_t body = begin + found;
     flush(begin);
     at_ = body + kBody.size();
+    const std::string_view header = text_.substr(begin, found);
+    const bool is_answer = recipient_of(header).empty() && !is_thought(header);
+    if (request_.constrained && is_answer) {  // one text, whatever is in it
+      append(rest(), &out_.content);
+      at_ = text_.size();
+      return true;
+    }
     size_t end = text_.size(), end_size = 0, held = 0;
     for (size_t i = 0; i < std::size(kMessageEnds); ++i) {
       const std::string_view mark = kMessageEnds[i];
@@ -358,15 +371,22 @@ class Parser {
         text_.substr(at_, end - at_ - (closed || !request_.partial ? 0 : held));
     const size_t first = std::max(begin, n_read_);
     at_ = end + end_size;
-    add_message(text_.substr(begin, body - begin), inside, closed,
+    add_message(header, inside, closed,
                 text_.substr(std::min(first, at_), at_ - std::min(first, at_)));
+    if (closed) message_end_ = at_;
     return true;
+  }
+
+  /// The text ends behind a message, or where the next one is about to begin.
+  bool is_between_messages() const {
+    if (message_end_ == SIZE_MAX) return false;
+    const std::string_view behind = strip_blanks(text_.substr(message_end_));
+    return kTurn.starts_with(behind) || kChannel.starts_with(behind);
   }
 
   void add_message(std::string_view header, std::string_view inside, bool closed,
                    std::string_view whole) {
     const std::string_view name = recipient_of(header);
-    const bool thought = header.find("<|channel|>analysis") != header.npos;
     if (!name.empty() && request_.calls) {
       if (!closed) out_.open = ChatPart::kToolCall;
       if (!closed && request_.partial) return;
@@ -375,7 +395,7 @@ class Parser {
         calls_.push_back(c);
       else
         append(whole, &out_.content);
-    } else if (thought && request_.reasoning) {
+    } else if (is_thought(header) && request_.reasoning) {
       if (!closed) out_.open = ChatPart::kReasoning;
       append(inside, &out_.reasoning);
     } else {
@@ -412,6 +432,7 @@ class Parser {
   size_t at_ = 0;                   // what comes before is read
   size_t from_ = 0;                 // where content begins that is not in its part yet
   size_t content_from_ = SIZE_MAX;  // a from_ that content is known to follow
+  size_t message_end_ = SIZE_MAX;   // of the last message that has ended
   size_t n_plain_ = 0;              // bytes from at_ on in which no mark begins
   NextPlace opens_[std::size(kMarks)], ends_[std::size(kMessageEnds)];
   Heap heap_{uint64_t{256} << 20};

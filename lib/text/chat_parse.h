@@ -22,7 +22,8 @@ struct ParseRequest {
 };
 
 /// The part in which a text ends. The numbers are those of SHARPI_PART_*.
-enum class ChatPart : uint32_t { kContent = 0, kReasoning = 1, kToolCall = 2 };
+/// kHeader: the head of a message of gpt-oss, or the place between two; what follows is not known.
+enum class ChatPart : uint32_t { kContent = 0, kReasoning = 1, kToolCall = 2, kHeader = 3 };
 
 struct ParsedChat {
   std::string reasoning, content;  // without blanks at their ends

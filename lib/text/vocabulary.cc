@@ -15,10 +15,14 @@ namespace {
 
 /// Tokens after which a model of these families has finished, whatever the eos key names.
 constexpr std::string_view kEndTexts[] = {
-    "<|im_end|>",   "<|endoftext|>", "<end_of_turn>",    "<eos>",
-    "<turn|>",      "<|fim_pad|>",   "<|tool_response>", "<|repo_name|>",
-    "<|file_sep|>", "<|eot_id|>",    "<|eom_id|>",       "<|end_of_text|>",
+    "<|im_end|>",  "<|endoftext|>",    "<end_of_turn>", "<eos>",        "<turn|>",
+    "<|fim_pad|>", "<|tool_response>", "<|repo_name|>", "<|file_sep|>", "<|eot_id|>",
+    "<|eom_id|>",  "<|end_of_text|>",  "<|end|>",       "<|return|>",   "<|call|>",
 };
+
+/// A turn of gpt-oss is several messages, each with an end of its own: the turn ends with its
+/// answer or with a call (the harmony format of responses).
+constexpr std::string_view kMessageEnd = "<|end|>", kTurnEnds[] = {"<|return|>", "<|call|>"};
 
 /// Tokens that are control tokens whatever type the file gives them: converters are known to
 /// declare some of them normal or user-defined, and text from outside must not smuggle them in.
@@ -39,6 +43,13 @@ constexpr std::string_view kControlTexts[] = {
     "<|end_header_id|>",
     "<|eot_id|>",
     "<|eom_id|>",
+    "<|start|>",
+    "<|channel|>",
+    "<|constrain|>",
+    "<|message|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
 };
 
 /// Differs from load to load, so that no file can be built to make the tables collide.
@@ -265,6 +276,9 @@ Status Vocabulary::load_roles(const GgufFile& file, const Rules& rules) {
   }
   std::sort(ends_.begin(), ends_.end());
   ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
+  const bool has_messages = std::all_of(std::begin(kTurnEnds), std::end(kTurnEnds),
+                                        [&](auto text) { return find(text) != kNone; });
+  if (has_messages) std::erase(ends_, static_cast<int32_t>(find(kMessageEnd)));
   return Status::ok();
 }
 

@@ -12,6 +12,7 @@
 
 #include "answer_format.h"
 #include "constraint.h"
+#include "grammar_cache.h"
 #include "served.h"
 
 namespace server {
@@ -249,6 +250,37 @@ TEST_F(GrammarRoutes, StrictFunctionsAreHeldWhereNoCallHasToCome) {
     const Answered other = served_->post("/v1/chat/completions", request);
     EXPECT_EQ(other.status, strict == json(true) ? 400 : 200) << other.body;
   }
+}
+
+// In the messages of gpt-oss the answer has a header of its own, and thoughts and calls theirs.
+TEST_F(GrammarRoutes, AnAnswerAmongMessagesIsHeldBehindItsHeader) {
+  GrammarRequest request;
+  request.kind = SHARPI_GRAMMAR_REGEX;
+  request.text = "[0-9]+";
+  const Engine& engine = served_->engine();
+  const auto grammar = engine.grammars().find(engine.model(), request);
+  const auto constraint = [&](const char* prompt, bool is_answer) {
+    return std::make_unique<Constraint>(grammar->handle.get(), prompt, is_answer);
+  };
+  const std::string thought = "<|channel|>analysis<|message|>hm<|end|>";
+  const std::string header = "<|start|>assistant<|channel|>final<|message|>";
+  const char* const prompt = "<|end|><|start|>assistant";
+  for (const std::string& before :
+       {std::string(), std::string("<|channel|>"), std::string("<|channel|>final"),
+        std::string("<|channel|>analysis<|message|>hm"), thought, thought + "<|start|>assistant",
+        std::string(" to=functions.f<|channel|>commentary<|message|>{"),
+        std::string("<|channel|>commentary to=functions.f<|message|>{}")}) {
+    EXPECT_TRUE(may_follow(engine, constraint(prompt, true).get(), before, "x")) << before;
+  }
+  for (const std::string& before : {thought + header, std::string("<|channel|>final<|message|>")}) {
+    const auto held = constraint(prompt, true);
+    EXPECT_FALSE(may_follow(engine, held.get(), before, "x")) << before;
+    EXPECT_TRUE(may_follow(engine, held.get(), "12", "7")) << before;
+    EXPECT_FALSE(may_follow(engine, held.get(), "", "x")) << before;
+  }
+  // What says how calls look, and what answers without messages, holds from the first token on.
+  EXPECT_FALSE(may_follow(engine, constraint(prompt, false).get(), "", "x"));
+  EXPECT_FALSE(may_follow(engine, constraint("<|im_start|>assistant\n", true).get(), "", "x"));
 }
 
 TEST_F(GrammarRoutes, WhatALenientSchemaDoesNotEnforceIsListed) {

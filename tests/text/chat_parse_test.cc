@@ -302,6 +302,12 @@ TEST(ChatParse, OnlyWhatMayOccurIsLookedFor) {
        "{\"a\": \"</think>\"}",
        0},
       {{.constrained = true}, call, "", "", 1},
+      {{.prompt = "<|start|>assistant", .constrained = true},
+       "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>"
+       "{\"a\": \"<|end|><|start|>\"}",
+       "hm",
+       "{\"a\": \"<|end|><|start|>\"}",
+       0},
   };
   for (const Case& c : cases) {
     for (size_t n = 0; n <= std::string_view(c.text).size() + 1; ++n) {
@@ -321,6 +327,29 @@ TEST(ChatParse, OnlyWhatMayOccurIsLookedFor) {
   EXPECT_EQ(parse_chat({.tools = "{}"}, "x", &p).text(), "tools is not a JSON array");
   EXPECT_EQ(parse_chat({.tools = "[{}]"}, "x", &p).text(), "a tool has no name");
   EXPECT_EQ(parse_chat({.tools = "["}, "x", &p).code(), Code::kInvalidArgument);
+}
+
+TEST(ChatParse, AMessageThatHasNotBegunIsAHeader) {
+  const std::string_view text =
+      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes";
+  const std::pair<std::string_view, ChatPart> ends[] = {{"<|message|>", ChatPart::kHeader},
+                                                        {"<|end|>", ChatPart::kReasoning},
+                                                        {"<|message|>", ChatPart::kHeader},
+                                                        {"", ChatPart::kContent}};
+  size_t from = 0;
+  for (const auto& [mark, part] : ends) {
+    const size_t end = mark.empty() ? text.size() : text.find(mark, from) + mark.size() - 1;
+    for (size_t n = from; n <= end; ++n) {
+      ParsedChat p;
+      ParseRequest request{.prompt = "<|start|>assistant", .partial = true};
+      ASSERT_TRUE(parse_chat(request, text.substr(0, n), &p).is_ok());
+      EXPECT_EQ(p.open, part) << text.substr(0, n);
+    }
+    from = end + 1;
+  }
+  ParsedChat p;
+  ASSERT_TRUE(parse_chat({.partial = true}, "Plain <", &p).is_ok());
+  EXPECT_EQ(p.open, ChatPart::kContent);
 }
 
 TEST(ChatParse, WhileTextComesPartsOnlyGrow) {

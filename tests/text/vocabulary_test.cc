@@ -149,6 +149,31 @@ TEST(Vocabulary, EndTokensAreFoundByTextAndByKey) {
   EXPECT_EQ(loaded.tokenizer->eos(), -1);
 }
 
+TEST(Vocabulary, ATurnOfSeveralMessagesEndsWithItsAnswerOrACall) {
+  VocabularyFile v;  // gpt-oss, whose files name one end, or two of which one ends messages
+  v.add_bytes();
+  const int32_t message = v.add("<|end|>"), answer = v.add("<|return|>"), call = v.add("<|call|>");
+  v.writer.value("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(answer));
+  v.writer.value("tokenizer.ggml.eot_token_id", static_cast<uint32_t>(message));
+  const Loaded loaded = load(v);
+  ASSERT_TRUE(loaded.tokenizer) << loaded.status.text();
+  EXPECT_TRUE(loaded.tokenizer->is_end_of_generation(answer));
+  EXPECT_TRUE(loaded.tokenizer->is_end_of_generation(call));
+  EXPECT_FALSE(loaded.tokenizer->is_end_of_generation(message));
+  for (const int32_t id : encode(*loaded.tokenizer, "<|end|><|call|>", false)) EXPECT_LT(id, 256);
+}
+
+TEST(Vocabulary, AMessageIsATurnWhereNothingElseEndsOne) {
+  VocabularyFile v;  // Phi, whose files name the end of texts only
+  v.add_bytes();
+  const int32_t text = v.add("<|endoftext|>"), turn = v.add("<|end|>");
+  v.writer.value("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(text));
+  const Loaded loaded = load(v);
+  ASSERT_TRUE(loaded.tokenizer) << loaded.status.text();
+  EXPECT_TRUE(loaded.tokenizer->is_end_of_generation(text));
+  EXPECT_TRUE(loaded.tokenizer->is_end_of_generation(turn));
+}
+
 TEST(Vocabulary, TheDefaultChatTemplateIsChosen) {
   VocabularyFile none, plain, named, first, broken;
   none.add_bytes();

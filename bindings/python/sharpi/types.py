@@ -273,6 +273,9 @@ class Part(_Number):
     CONTENT = 0
     REASONING = 1
     TOOL_CALL = 2
+    HEADER = 3
+    """The head of a message of gpt-oss, or the place between two: what follows is not known yet.
+    With SHARPI_PARSE_PARTIAL only."""
 
 
 class LayerBudget(_Number):

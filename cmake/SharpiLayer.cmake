@@ -36,7 +36,7 @@ function(sharpi_layer name)
   target_link_libraries(sharpi_${name} PRIVATE sharpi_compile ${L_LIBS})
   # These have no loops over weights, rows or vocabularies (sources that have are named by their layer): a level
   # more would only make the library larger and builds longer.
-  if(name MATCHES "^(gguf|text_cold|model|plan|tier|engine|device|api)$")
+  if(name MATCHES "^(gguf|text_cold|model|plan|tier|group|engine|device|api)$")
     target_compile_options(sharpi_${name} PRIVATE $<$<CONFIG:Release>:-Os>)
   elseif(name STREQUAL "text")
     target_compile_options(sharpi_${name} PRIVATE $<$<CONFIG:Release>:-O2>)

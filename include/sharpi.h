@@ -125,7 +125,8 @@ typedef int32_t sharpi_status;                 /**< 0 or one of SHARPI_E_*; numb
 #define SHARPI_E_STATE            (-12)        /**< Not possible in the object's present state. */
 #define SHARPI_E_BUSY             (-13)        /**< Another call is using the object. */
 #define SHARPI_E_DEVICE           (-14)        /**< A device call failed; native_code says which. */
-#define SHARPI_E_DEVICE_LOST      (-15)        /**< A sticky device fault; only destroy is legal. */
+#define SHARPI_E_DEVICE_LOST      (-15)        /**< A sticky device fault, or a rank of a group is
+                                                    gone; only destroy is legal. */
 #define SHARPI_E_INTERNAL         (-16)        /**< A bug of the library, caught. */
 
 #define SHARPI_KV_FULL_CONTEXT 1               /**< n_ctx is used up: truncate, or take a larger one, or a
@@ -159,6 +160,7 @@ typedef struct sharpi_model sharpi_model;
 typedef struct sharpi_session sharpi_session;
 typedef struct sharpi_embedder sharpi_embedder;
 typedef struct sharpi_adapter sharpi_adapter;
+typedef struct sharpi_group sharpi_group;
 
 /** A count that the caller leaves to the environment, then to the library. */
 #define SHARPI_UNSET 0xFFFFFFFFu
@@ -490,6 +492,97 @@ typedef struct sharpi_session_params {
 SHARPI_API void sharpi_session_params_init(sharpi_session_params *p, size_t size) SHARPI_NOEXCEPT;
 /** @} */
 
+/** @defgroup group Groups of processes
+ *  One model over several processes, on one host or on several, one behind the other: rank 0 has the embedding and the
+ *  first layers, the last rank the last layers and the head. What the host application starts them with (mpirun,
+ *  torchrun, Slurm) is its own affair, and so is how ranks hear what users say: every rank makes the same calls with the
+ *  same arguments in the same order, one at a time. These calls are made together, and all ranks return the same status
+ *  from them: sharpi_group_create(), sharpi_model_load(), sharpi_session_create(), sharpi_session_prefill(),
+ *  sharpi_session_decode(), sharpi_session_sample(), sharpi_session_step() and sharpi_session_truncate(). Ranks agree
+ *  before anything changes; one that makes another call, on another session or with other arguments, is MISMATCH for all.
+ *  What only looks, sharpi_session_set_sampler() (the last rank's counts, which draws for all) and
+ *  sharpi_session_reserve() are each rank's own. An argument that a call refuses without a look at the session (a null,
+ *  a struct_size) and BUSY are that rank's own, too: the others wait for it.
+ *
+ *  Chunks of a prompt go from rank to rank, so that each computes one while the next has that before. A cancel, or a
+ *  callback that asks to stop, ends a prefill where it comes to rank 0; elsewhere it is answered by the next call. Where a
+ *  rank fails in the middle, all go back to the chunks that every rank has committed; what cannot go back (recurrent
+ *  layers, sliding windows) is STATE until the session is truncated to 0.
+ *
+ *  A rank that dies or does not answer within timeout_ms ends the call with DEVICE_LOST on all others, each within
+ *  timeout_ms of its own waiting; the group is then lost for good, and so are its models and sessions for all that
+ *  computes. They can be looked at and destroyed, and whatever is not of the group goes on.
+ *
+ *  UNSUPPORTED with a group, by name: encoders, embedders and models with per-layer embeddings; bounded sessions,
+ *  compaction, recall, archives, probes, replay scores, drafts, checkpoints, forks, saving and restoring; batches, and
+ *  max_concurrent above 1; adapters; n_logprobs and `meanwhile`. sharpi_session_logits() is there on the last rank.
+ *  max_batch is 1, n_chunk 512 where it is UNSET, and n_ctx has to be named.
+ *  Layers are counted from 0 on every rank, and plans, models and reports are of its own: sharpi_plan_json() has
+ *  first_layer and n_layers_of_all_ranks.
+ *  @{ */
+/** Gives `bytes` to rank `to`. Returns when that rank has taken them by its sharpi_receive_fn for this rank and as many
+ *  bytes, or when timeout_ms have passed. On the thread of the call. A failure is for good.
+ *  @return 0; anything else = it failed. */
+typedef int32_t (*sharpi_send_fn)(void *user_data, uint32_t to, const void *data, uint64_t bytes, uint32_t timeout_ms);
+/** Takes `bytes` from rank `from`, in the same way. @return 0; anything else = it failed. */
+typedef int32_t (*sharpi_receive_fn)(void *user_data, uint32_t from, void *out, uint64_t bytes, uint32_t timeout_ms);
+/** After a failure: nothing follows, and ranks that wait for this one should hear it. Called once at most. */
+typedef void (*sharpi_abandon_fn)(void *user_data);
+
+typedef struct sharpi_group_params {
+  uint32_t struct_size;
+  uint32_t n_ranks;                            /**< 2 to 256; default 0, which has to be changed. */
+  uint32_t rank;                               /**< Of this process, 0 to n_ranks - 1. */
+  uint32_t timeout_ms;                         /**< The longest that a call waits for another rank at once, 1 or
+                                                    more; default 60000. A rank waits while others compute, so it
+                                                    must be longer than n_ranks chunks take. */
+  uint32_t load_timeout_ms;                    /**< The same in sharpi_group_create() and sharpi_model_load(), where
+                                                    others may still be reading files; default 600000. */
+  uint32_t reserved;                           /**< 0. */
+  void *nccl_comm;                             /**< An ncclComm_t of n_ranks ranks, this process being `rank` of it;
+                                                    default null. It stays the host's, who destroys it after the
+                                                    group, but only the group uses it. A group that is lost, or
+                                                    that could not be made after the ranks had spoken, has aborted
+                                                    it (ncclCommAbort()): then it must not be touched any more.
+                                                    One that does not block (blocking 0) keeps the time given
+                                                    in its first messages, too. */
+  const char *nccl_library;                    /**< The library that made it; default null = libnccl.so.2. Opened
+                                                    when the group is created, as is NVIDIA's driver. */
+  sharpi_send_fn send;                         /**< In place of nccl_comm: the host's own functions, all three
+                                                    or none; default null. Called by one thread at a time. */
+  sharpi_receive_fn receive;
+  sharpi_abandon_fn abandon;
+  void *user_data;                             /**< Of the functions; lives as long as the group, its plans, models
+                                                    and sessions. */
+} sharpi_group_params;
+/** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */
+SHARPI_API void sharpi_group_params_init(sharpi_group_params *p, size_t size) SHARPI_NOEXCEPT;
+
+/** Makes a group, together with all other ranks. Plans name it (`group`), and each model of a group has its layers over
+ *  all ranks.
+ *  @return SHARPI_OK; INVALID_ARGUMENT (n_ranks, rank; neither a communicator nor functions, or both; a communicator of
+ *  another size or rank), UNSUPPORTED (NCCL or the driver cannot be opened, or lacks a function), MISMATCH (ranks say
+ *  different sizes, or are of different builds), DEVICE_LOST (a rank did not come in load_timeout_ms), DEVICE,
+ *  OUT_OF_MEMORY. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_group_create(const sharpi_group_params *params, sharpi_group **out,
+                                             sharpi_error *err) SHARPI_NOEXCEPT;
+/** Gives up the reference; null is allowed. Plans, models and sessions of the group keep it alive. Says nothing to other
+ *  ranks. @thread any. @since 1.0 */
+SHARPI_API void sharpi_group_destroy(sharpi_group *group) SHARPI_NOEXCEPT;
+
+typedef struct sharpi_group_summary {
+  uint32_t struct_size;
+  uint32_t n_ranks, rank;
+  uint32_t is_lost;                            /**< 1 = for good. */
+  uint32_t timeout_ms, load_timeout_ms;
+  uint64_t device_bytes;                       /**< Of the communicator's device, held for messages. */
+  char transport[64];                          /**< "NCCL 2.28.3", or "functions of the host". */
+} sharpi_group_summary;
+/** @return SHARPI_OK; INVALID_ARGUMENT. @thread any. @since 1.0 */
+SHARPI_API sharpi_status sharpi_group_info(const sharpi_group *group, sharpi_group_summary *out,
+                                           sharpi_error *err) SHARPI_NOEXCEPT;
+/** @} */
+
 /** @defgroup plan Plan
  *  Placement and every byte, from the file's header alone.
  *  @{ */
@@ -631,6 +724,13 @@ typedef struct sharpi_plan_params {
   uint32_t adapter_rank;                       /**< The largest rank of adapters that calls have scratch for, 0
                                                     to 4096; default UNSET = the largest of `adapters`, 0
                                                     (no adapters) without any. */
+  const sharpi_group *group;                   /**< The processes that have the model together: this one plans its
+                                                    own layers, on its own devices. All name the same file, n_ctx,
+                                                    n_chunk, deterministic and arithmetic. Kept alive. Default
+                                                    null. */
+  const uint32_t *rank_layers;                 /**< With a group: layers of each rank, n_ranks counts of 1 or more,
+                                                    the same on all ranks. Default null = equal shares of what a
+                                                    token reads. */
 } sharpi_plan_params;
 
 /** Writes the defaults. @param size sizeof(*p) at the caller. @thread any. @since 1.0 */

@@ -102,6 +102,7 @@ RECORDS = {
     "sharpi_recall_report": "RecallReport",
     "sharpi_adapter_summary": "AdapterSummary",
     "sharpi_embedder_summary": "EmbedderSummary",
+    "sharpi_group_summary": "GroupSummary",
 }
 # Of the structs that the header leaves to their functions to explain.
 RECORD_DOCS = {
@@ -110,6 +111,7 @@ RECORD_DOCS = {
     "RecallReport": "What a recall brought back.",
     "AdapterSummary": "What an adapter changes and holds.",
     "EmbedderSummary": "What an embedder reads, gives and holds.",
+    "GroupSummary": "A group of processes, as this one sees it.",
 }
 OPTIONS = {
     "sharpi_session_params": "SessionOptions",
@@ -122,14 +124,14 @@ OPTIONS = {
 # Numbers that are 0 or 1.
 FLAGS = {
     "per_session", "transient", "narrowed", "is_hybrid", "has_window", "is_compacted", "has_embedding",
-    "has_head", "is_encoder", "can_rank", "deterministic", "lookahead", "per_layer_budgets",
+    "has_head", "is_encoder", "is_lost", "can_rank", "deterministic", "lookahead", "per_layer_budgets",
 }
 # Fields that Python passes in another way, or that a pointer beside them says.
 NO_OPTION = {
     "struct_size", "reserved", "session", "progress", "user_data", "n_probe", "n_keep", "n_bias",
     "bias_tokens", "bias_values", "n_devices", "n_adapters",
 }
-SEQUENCES = {"probe", "keep"}
+SEQUENCES = {"probe", "keep", "rank_layers"}
 PATH_LISTS = {"adapters"}
 DEVICES = {"device", "devices"}  # an index, or what sharpi_device_find() reads; of a list with options, too
 BUDGETS = {"budget", "prompt_budget"}  # these may be "auto"
@@ -320,6 +322,8 @@ class Writer:
             return one if field.name == "device" else "Optional[Sequence[Union[int, str, DeviceOptions]]]"
         if field.type == "char*":
             return "Union[str, os.PathLike[str], None]"
+        if field.name == "group":
+            return 'Optional["Group"]'
         if field.name in PATH_LISTS:
             return "Optional[Sequence[Union[str, os.PathLike[str]]]]"
         if field.name in BUDGETS:
@@ -419,9 +423,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Dict, Literal, Optional, Sequence, Type, TypedDict, Union
+from typing import TYPE_CHECKING, Dict, Literal, Optional, Sequence, Type, TypedDict, Union
 
 from . import _abi
+
+if TYPE_CHECKING:
+    from .group import Group
 
 
 class _Number(IntEnum):

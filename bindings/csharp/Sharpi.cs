@@ -29,6 +29,14 @@ namespace LibSharpi
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
     public unsafe delegate int sharpi_read_fn(
         void* user_data, ulong offset, void* result, ulong bytes);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate int sharpi_send_fn(
+        void* user_data, uint to, void* data, ulong bytes, uint timeout_ms);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate int sharpi_receive_fn(
+        void* user_data, uint sender, void* result, ulong bytes, uint timeout_ms);
+    [UnmanagedFunctionPointer(CallingConvention.Cdecl)]
+    public unsafe delegate void sharpi_abandon_fn(void* user_data);
 
     [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_error
@@ -100,6 +108,8 @@ namespace LibSharpi
         public uint n_devices, split;
         public byte** adapters;
         public uint n_adapters, adapter_rank;
+        public IntPtr group;
+        public uint* rank_layers;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -345,6 +355,24 @@ namespace LibSharpi
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_group_params
+    {
+        public uint struct_size, n_ranks, rank, timeout_ms, load_timeout_ms, reserved;
+        public void* nccl_comm;
+        public byte* nccl_library;
+        public IntPtr send, receive, abandon;
+        public void* user_data;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    public unsafe struct sharpi_group_summary
+    {
+        public uint struct_size, n_ranks, rank, is_lost, timeout_ms, load_timeout_ms;
+        public ulong device_bytes;
+        public fixed byte transport[64];
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_adapter_summary
     {
         public uint struct_size, n_weights, max_rank;
@@ -517,6 +545,13 @@ namespace LibSharpi
             sharpi_device_request* p, UIntPtr size);
         [DllImport(Library)] public static extern void sharpi_session_params_init(
             sharpi_session_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern void sharpi_group_params_init(
+            sharpi_group_params* p, UIntPtr size);
+        [DllImport(Library)] public static extern int sharpi_group_create(
+            sharpi_group_params* options, IntPtr* result, sharpi_error* err);
+        [DllImport(Library)] public static extern void sharpi_group_destroy(IntPtr group);
+        [DllImport(Library)] public static extern int sharpi_group_info(
+            IntPtr group, sharpi_group_summary* result, sharpi_error* err);
         [DllImport(Library)] public static extern void sharpi_plan_params_init(
             sharpi_plan_params* p, UIntPtr size);
         [DllImport(Library)] public static extern int sharpi_plan_create(

@@ -12,6 +12,7 @@
 #include "engine/context.h"
 #include "engine/model.h"
 #include "engine/session.h"
+#include "group/group.h"
 #include "plan/plan.h"
 #include "text/text_model.h"
 
@@ -87,8 +88,13 @@ struct sharpi_context {
   sharpi::api::CallGate gate;
 };
 
+struct sharpi_group {
+  std::shared_ptr<sharpi::Group> p;
+};
+
 struct sharpi_plan {
   std::shared_ptr<sharpi::Context> context;
+  std::shared_ptr<sharpi::Group> group;  // null: the plan is of a whole model
   std::shared_ptr<const sharpi::Plan> p;
 };
 

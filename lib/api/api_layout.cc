@@ -107,7 +107,7 @@ static_assert(offsetof(sharpi_device_request, reserve) == 24);
 static_assert(offsetof(sharpi_device_request, rate) == 32);
 static_assert(offsetof(sharpi_device_request, link_rate) == 40);
 
-static_assert(sizeof(sharpi_plan_params) == 152);
+static_assert(sizeof(sharpi_plan_params) == 168);
 static_assert(offsetof(sharpi_plan_params, struct_size) == 0);
 static_assert(offsetof(sharpi_plan_params, n_gpu_layers) == 4);
 static_assert(offsetof(sharpi_plan_params, n_gpu_ffn) == 8);
@@ -137,6 +137,8 @@ static_assert(offsetof(sharpi_plan_params, split) == 132);
 static_assert(offsetof(sharpi_plan_params, adapters) == 136);
 static_assert(offsetof(sharpi_plan_params, n_adapters) == 144);
 static_assert(offsetof(sharpi_plan_params, adapter_rank) == 148);
+static_assert(offsetof(sharpi_plan_params, group) == 152);
+static_assert(offsetof(sharpi_plan_params, rank_layers) == 160);
 
 static_assert(sizeof(sharpi_plan_summary) == 296);
 static_assert(offsetof(sharpi_plan_summary, struct_size) == 0);

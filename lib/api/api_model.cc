@@ -118,7 +118,12 @@ sharpi_status sharpi_model_load(const sharpi_plan* plan, sharpi_progress_fn prog
       };
     }
     auto handle = std::make_unique<sharpi_model>();
-    SHARPI_TRY_ASSIGN(handle->p, sharpi::Model::load(plan->context, plan->p, report));
+    if (plan->group == nullptr) {
+      SHARPI_TRY_ASSIGN(handle->p, sharpi::Model::load(plan->context, plan->p, report));
+    } else {
+      SHARPI_TRY_ASSIGN(handle->p,
+                        sharpi::Model::load_part(plan->context, plan->p, report, plan->group));
+    }
     handle->text = handle->p->text();
     *out = handle.release();
     return Status::ok();

@@ -13,6 +13,7 @@
 #include "gguf/gguf_file.h"
 #include "model/adapter_file.h"
 #include "model/model_spec.h"
+#include "plan/part_plan.h"
 #include "plan/session_plan.h"
 
 namespace api = sharpi::api;
@@ -32,6 +33,17 @@ sharpi::Result<std::vector<sharpi::AdapterFile>> open_adapters(const sharpi_plan
   return out;
 }
 
+/// This rank's layers.
+sharpi::Result<std::shared_ptr<const sharpi::ModelSpec>> part_of(const sharpi::ModelSpec& whole,
+                                                                 const sharpi_plan_params& p,
+                                                                 const sharpi::Group& group) {
+  sharpi::ModelPart part;
+  part.rank = group.rank();
+  part.n_ranks = group.n_ranks();
+  const size_t n = p.rank_layers == nullptr ? 0 : part.n_ranks;
+  return sharpi::make_part(whole, part, {p.rank_layers, n});
+}
+
 Status create_plan(const sharpi_context& context, const char* path,
                    const sharpi_plan_params* params, sharpi_plan** out) {
   api::PlanRequest request;
@@ -47,6 +59,10 @@ Status create_plan(const sharpi_context& context, const char* path,
   }
   SHARPI_TRY_ASSIGN(const std::vector<sharpi::AdapterFile> adapters,
                     open_adapters(request.params, *spec));
+  if (request.params.group != nullptr) {
+    handle->group = request.params.group->p;
+    SHARPI_TRY_ASSIGN(spec, part_of(*spec, request.params, *handle->group));
+  }
   SHARPI_TRY_ASSIGN(handle->p, sharpi::make_plan(std::move(spec), context.p->sizers(),
                                                  request.params, context.p->environment(),
                                                  context.p.get(), std::move(draft), adapters));

@@ -247,6 +247,9 @@ Status check_params(const sharpi_plan_params& p) {
   SHARPI_TRY(require_array(p.devices, p.n_devices, "devices"));
   SHARPI_TRY(in_range("n_adapters", p.n_adapters, 0, kMaxPlanAdapters));
   SHARPI_TRY(require_array(p.adapters, p.n_adapters, "adapters"));
+  if (p.group == nullptr && p.rank_layers != nullptr) {
+    return Status::error(Code::kInvalidArgument, "rank_layers is given, but group is null");
+  }
   SHARPI_TRY(
       in_range_or("adapter_rank", p.adapter_rank, 0, kMaxAdapterRank, SHARPI_UNSET, "UNSET"));
   SHARPI_TRY(one_of("split", p.split, SHARPI_SPLIT_FEWEST, SHARPI_SPLIT_TENSOR,

@@ -34,7 +34,7 @@ MemoryRow session_row(uint32_t purpose, const char* label, uint64_t bytes, uint3
 }
 
 uint64_t logit_bytes(const ModelSpec& spec, const Placement& placement, const ModelShape& model) {
-  if (placement.head != DeviceIndex::kHost) return 0;
+  if (placement.head != DeviceIndex::kHost || !spec.part.has_head()) return 0;
   return uint64_t{model.max_logit_rows} * spec.n_vocab * sizeof(float);
 }
 

@@ -288,7 +288,7 @@ Calls::Rows Calls::rows_of(const Segment& segment, const Submission& rows,
   r.n_adapters = most_adapters(rows);
   r.drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
                           [](const SequenceRows& q) { return q.drafted; });
-  if (m_.plan->placement.head == DeviceIndex::kHere) fill_head_rows(rows, ws, &r);
+  if (has_head(m_.spec(), m_.plan->placement)) fill_head_rows(rows, ws, &r);
   r.step = is_step(segment, rows, r, ws);
   return r;
 }

@@ -9,8 +9,8 @@ Calls::Rows Calls::rows_of_nobody(const Segment& segment, const DeviceWorkspace&
                                   uint32_t n) const {
   Rows r;
   r.n = n;
-  if (segment.index != 0 || m_.spec().pair) r.in = ws.handover();
-  if (segment.index + 1 != m_.segments.size()) r.out = ws.handover();
+  if (segment.index != 0 || !m_.spec().part.has_embedding() || m_.spec().pair) r.in = ws.handover();
+  if (segment.index + 1 != m_.segments.size() || !m_.spec().part.has_head()) r.out = ws.handover();
   return r;
 }
 

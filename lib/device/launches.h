@@ -163,6 +163,10 @@ HeadRows head_rows(bool deterministic, uint32_t n, bool in_order);
 /// Whether a model's captured steps leave their hidden rows, in kY: it has its head here and an MTP
 /// block beside it, or is such a block.
 bool keeps_hidden(const ModelSpec& spec, const Placement& placement);
+/// Whether the head is on the device, and not in another process.
+inline bool has_head(const ModelSpec& spec, const Placement& placement) {
+  return placement.head == DeviceIndex::kHere && spec.part.has_head();
+}
 
 /// How the hidden rows of an FFN become one.
 Epilogue gated(const FfnSpec& f);

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "device/head_moves.h"
 #include "device/kernels.h"
+#include "device/launches.h"
 #include "device/loaded_model.h"
 #include "device/pass_kernels.h"
 
@@ -77,7 +78,7 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   b.state = 2 * state.bytes;
   b.drafts = make_draft_layout(spec, placement, DeviceIndex::kHere, session.n_draft).copies_bytes();
   b.checkpoints = session.n_checkpoints * state.bytes;
-  if (placement.head == DeviceIndex::kHere) {
+  if (has_head(spec, placement)) {
     b.logits_host = uint64_t{spec.n_vocab} * sizeof(float);
     b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
     b.best = best_bytes(device.kernels(), spec.n_vocab, session.n_draft + 1);

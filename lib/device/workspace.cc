@@ -133,6 +133,7 @@ CallTable make_call_table(const ModelShape& model, uint32_t n_groups) {
 uint32_t passes_of_pipeline(const ModelSpec& spec, const Placement& placement, bool shares_pinned) {
   const size_t n = placement.route().size();
   if (n < 2 || placement.uses(DeviceIndex::kHost) || !shares_pinned || spec.pair) return 1;
+  if (spec.part.is_part()) return 1;  // chunks pass the processes of a group as a pipeline
   return static_cast<uint32_t>(n + 1);
 }
 
@@ -140,7 +141,8 @@ uint32_t passes_of_pipeline(const ModelSpec& spec, const Placement& placement, b
 /// each of them on the way has a part of it, and behind them the hidden rows of each pass.
 void add_handover(const ModelSpec& spec, const Placement& placement, uint32_t rows,
                   bool shares_pinned, WorkspaceLayout* out) {
-  out->hands_over = placement.is_split() || device::keeps_hidden(spec, placement);
+  out->hands_over =
+      placement.is_split() || spec.part.is_part() || device::keeps_hidden(spec, placement);
   out->n_passes = passes_of_pipeline(spec, placement, shares_pinned);
   const std::vector<DeviceIndex> route = placement.route();
   const bool first = route.front() == DeviceIndex::kHere;
@@ -177,7 +179,7 @@ WorkspaceLayout make_workspace_layout(const ModelSpec& spec, const Placement& pl
   const auto n_groups = std::count_if(kv.group_of_layer.begin(), kv.group_of_layer.end(),
                                       [](int32_t g) { return g >= 0; });
   out.table = make_call_table(model, static_cast<uint32_t>(n_groups));
-  const uint32_t head_rows = placement.head == DeviceIndex::kHere ? out.table.max_head_rows : 0;
+  const uint32_t head_rows = has_head(spec, placement) ? out.table.max_head_rows : 0;
   const PassScratch own = kernels.scratch(spec, model, w, rows, head_rows);
   out.max_rows = rows;
   add_handover(spec, placement, rows, shares_pinned, &out);

@@ -66,7 +66,7 @@ Status Checkpoints::load_state_at(uint32_t n_tokens) {
   return Status::ok();
 }
 
-Status Checkpoints::truncate(uint32_t n_tokens) {
+Status Checkpoints::check(uint32_t n_tokens) const {
   const KvLedger& ledger = core_.ledger();
   const uint32_t now = ledger.n_tokens();
   if (n_tokens > now) {
@@ -82,7 +82,14 @@ Status Checkpoints::truncate(uint32_t n_tokens) {
     return Status::error(Code::kState, "sliding-window layers can go back by %u tokens; %s",
                          core_.shape.rewind, nearest_text(reachable(), n_tokens).c_str());
   }
-  SHARPI_TRY(check_state_at(n_tokens));
+  return check_state_at(n_tokens);
+}
+
+Status Checkpoints::truncate(uint32_t n_tokens) {
+  SHARPI_TRY(check(n_tokens));
+  const KvLedger& ledger = core_.ledger();
+  const uint32_t now = ledger.n_tokens();
+  if (n_tokens == now && core_.transcript.has_state()) return Status::ok();
   SHARPI_TRY(memory_.own_rows([&](uint32_t layer) {
     return n_tokens == 0 ? 0 : ledger.n_slots(layer) - (now - n_tokens);
   }));

@@ -31,7 +31,9 @@ class Checkpoints {
 
   /// Ascending; the present length is the last one.
   std::vector<uint32_t> reachable() const;
-  /// Goes back to a length. A refusal names the nearest lengths that can be reached.
+  /// Whether truncate() can go there. A refusal names the nearest lengths that can be reached.
+  Status check(uint32_t n_tokens) const;
+  /// Goes back to a length, or refuses as check() does.
   Status truncate(uint32_t n_tokens);
   /// Ok where a checkpoint of that length can be made.
   Status check_takes(uint64_t n_tokens) const;

@@ -32,6 +32,8 @@ Result<EmbedderShape> resolve_shape(const Model& model, const sharpi_embedder_pa
                          "sessions",
                          params.n_parallel, model.spec().architecture.c_str());
   }
+  if (model.ranks() != nullptr)
+    return Status::error(Code::kUnsupported, "an embedder cannot be had with a group of processes");
   if (params.n_parallel == 0 || (!encoder && params.n_parallel > plan.model.max_batch)) {
     return Status::error(Code::kInvalidArgument,
                          "n_parallel is %u; it must be 1 to the plan's max_batch, %u",

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/limits.h"
+#include "base/no_throw.h"
 #include "engine/log_lines.h"
 #include "engine/seconds.h"
 #include "plan/drafter_plan.h"
@@ -64,6 +65,35 @@ Route Route::create(std::vector<Segment> segments) {
 Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
                                            std::shared_ptr<const Plan> plan,
                                            const LoadProgress& progress) {
+  if (plan->spec->part.is_part()) {
+    return Status::error(Code::kInvalidArgument,
+                         "the plan is for a rank of a group, and there is no group");
+  }
+  return load_here(std::move(context), std::move(plan), progress, nullptr);
+}
+
+Result<std::shared_ptr<Model>> Model::load_part(std::shared_ptr<Context> context,
+                                                std::shared_ptr<const Plan> plan,
+                                                const LoadProgress& progress,
+                                                std::shared_ptr<Group> group) {
+  const GroupCall call(*group);
+  SHARPI_TRY(call.entered());
+  SHARPI_TRY_ASSIGN(const std::shared_ptr<RankLink> link,
+                    RankLink::create(std::move(group), *plan));
+  RankWord word;
+  std::shared_ptr<Model> made;
+  word.status = no_throw([&]() -> Status {
+    SHARPI_TRY_ASSIGN(made, load_here(std::move(context), std::move(plan), progress, link));
+    return Status::ok();
+  });
+  SHARPI_TRY(link->agree(word, true).status);
+  return made;
+}
+
+Result<std::shared_ptr<Model>> Model::load_here(std::shared_ptr<Context> context,
+                                                std::shared_ptr<const Plan> plan,
+                                                const LoadProgress& progress,
+                                                std::shared_ptr<RankLink> ranks) {
   if (plan->session_only) {
     return Status::error(Code::kInvalidArgument,
                          "the plan prices only a session, so no model can be loaded from it");
@@ -73,6 +103,7 @@ Result<std::shared_ptr<Model>> Model::load(std::shared_ptr<Context> context,
   SHARPI_TRY(check_memory(*context, *plan));
   std::shared_ptr<Model> m(new Model());
   m->context_ = std::move(context);
+  m->ranks_ = std::move(ranks);
   SHARPI_TRY_ASSIGN(plan, m->place_weights(*plan, progress));
   m->plan_ = plan;
   m->allowance_ = std::make_shared<Allowance>(*plan);
@@ -181,7 +212,8 @@ bool Model::goes_directly(size_t from, size_t to, uint32_t n_rows) const {
 }
 
 uint32_t Model::passes_under_way(uint32_t n_rows) const {
-  if (is_few(n_rows) || placed_.segments.size() < 2 || n_rows >= stream_rows_) return 1;
+  if (ranks_ != nullptr || is_few(n_rows) || placed_.segments.size() < 2 || n_rows >= stream_rows_)
+    return 1;
   uint32_t n = std::numeric_limits<uint32_t>::max();
   for (const Segment& segment : placed_.segments) {
     const PipelineStage* stage = tiers_[tier_index(segment.device)]->pipeline_stage();
@@ -199,6 +231,7 @@ Status Model::create_slots() {
       SHARPI_TRY_ASSIGN(slot->workspaces[t], tiers_[t]->create_workspace(slot->handover));
       if (slot->handover == nullptr) slot->handover = slot->workspaces[t]->handover();
     }
+    if (ranks_ != nullptr && slot->handover == nullptr) slot->handover = ranks_->rows();
     if (tiers_.size() > 1 && slot->handover == nullptr) {
       return Status::error(Code::kInternal, "no tier has memory to hand hidden rows over in");
     }
@@ -235,6 +268,7 @@ size_t Model::tier_index(DeviceIndex device) const {
 std::vector<MemoryRow> Model::memory_rows() const {
   std::vector<MemoryRow> rows;
   if (host_weights_ != nullptr) rows = host_weights_->memory_rows();
+  if (ranks_ != nullptr) rows.push_back(ranks_->memory_row());
   for (const auto& tier : tiers_) {
     for (const MemoryRow& r : tier->memory_rows()) rows.push_back(r);
   }
@@ -371,6 +405,7 @@ Status Model::run(const Submission& rows, TierSessions tier_sessions) const {
   }
   SHARPI_TRY(check_may_compute());
   const SlotLease lease(this);
+  if (ranks_ != nullptr) return run_part(rows, tier_sessions, *lease.slot);
   const bool alike = std::all_of(tier_sessions.begin(), tier_sessions.end(),
                                  [&](const auto& s) { return same_formats(s, tier_sessions[0]); });
   return alike ? run_route(rows, tier_sessions, *lease.slot)
@@ -407,6 +442,17 @@ Status Model::run_by_format(const Submission& rows, TierSessions tier_sessions,
   return Status::ok();
 }
 
+/// From the message of the rank before, and into that to the next one.
+Status Model::run_part(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const {
+  const uint64_t n = uint64_t{rows.n_rows} * spec().n_embd;
+  float* message = ranks_->rows();
+  const bool apart = slot.handover != message;
+  if (apart && !ranks_->is_first()) std::copy_n(message, n, slot.handover);
+  SHARPI_TRY(run_route(rows, tier_sessions, slot));
+  if (apart && !ranks_->is_last()) std::copy_n(slot.handover, n, message);
+  return Status::ok();
+}
+
 Status Model::run_route(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const {
   const Route& route = route_for(rows.n_rows);
   std::array<SequenceRows, kMaxBatch> sequences;
@@ -422,9 +468,11 @@ Status Model::run_route(const Submission& rows, TierSessions tier_sessions, Call
     here.sequences = {sequences.data(), rows.sequences.size()};
     const bool last = i + 1 == route.segments.size();
     const size_t next = last ? t : tier_index(route.segments[i + 1].device);
-    here.hidden_in = i == 0 || landed ? nullptr : slot.handover;
+    const bool begins = i == 0 && spec().part.has_embedding();
+    here.hidden_in = begins || landed ? nullptr : slot.handover;
     landed = !last && goes_directly(t, next, rows.n_rows);
-    here.hidden_out = landed ? slot.workspaces[next]->landing() : last ? nullptr : slot.handover;
+    const bool ends = last && spec().part.has_head();
+    here.hidden_out = landed ? slot.workspaces[next]->landing() : ends ? nullptr : slot.handover;
     const auto start = std::chrono::steady_clock::now();
     SHARPI_TRY(tiers_[t]->run(segment, here, *slot.workspaces[t]));
     const auto took = std::chrono::steady_clock::now() - start;

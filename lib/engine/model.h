@@ -14,6 +14,7 @@
 #include "engine/allowance.h"
 #include "engine/context.h"
 #include "engine/mtp_model.h"
+#include "engine/rank_link.h"
 #include "plan/plan.h"
 #include "text/text_model.h"
 #include "tier/tier.h"
@@ -45,6 +46,12 @@ class Model {
   static Result<std::shared_ptr<Model>> load(std::shared_ptr<Context> context,
                                              std::shared_ptr<const Plan> plan,
                                              const LoadProgress& progress);
+  /// The plan's part of a model, of which every rank of the group loads its own: all of them have
+  /// it, or none.
+  static Result<std::shared_ptr<Model>> load_part(std::shared_ptr<Context> context,
+                                                  std::shared_ptr<const Plan> plan,
+                                                  const LoadProgress& progress,
+                                                  std::shared_ptr<Group> group);
   const Context& context() const { return *context_; }
   const Plan& plan() const { return *plan_; }
   const ModelSpec& spec() const { return *plan_->spec; }
@@ -57,6 +64,8 @@ class Model {
   const MtpModel* mtp() const { return mtp_.get(); }
   /// The smaller model that drafts for it; null where the plan has none.
   const std::shared_ptr<const Model>& draft() const { return draft_; }
+  /// The other processes that have layers of it; null where it has all of them.
+  RankLink* ranks() const { return ranks_.get(); }
   /// What its sessions may still take.
   const std::shared_ptr<Allowance>& allowance() const { return allowance_; }
   std::vector<MemoryRow> memory_rows() const;
@@ -102,6 +111,10 @@ class Model {
   using TierSessions = std::span<const std::span<TierSession* const>>;
   Model() = default;
   Result<std::shared_ptr<const Plan>> place_weights(const Plan& plan, const LoadProgress& progress);
+  static Result<std::shared_ptr<Model>> load_here(std::shared_ptr<Context> context,
+                                                  std::shared_ptr<const Plan> plan,
+                                                  const LoadProgress& progress,
+                                                  std::shared_ptr<RankLink> ranks);
   Status load_mtp();
   Status load_draft(const LoadProgress& progress);
   Status create_slots();
@@ -114,6 +127,7 @@ class Model {
     return n_rows >= stream_rows_ ? streamed_ : placed_;
   }
   Status run_route(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const;
+  Status run_part(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const;
   Status run_by_format(const Submission& rows, TierSessions tier_sessions, CallSlot& slot) const;
   // stream_threshold.cc
   Status find_stream_rows();
@@ -127,6 +141,7 @@ class Model {
   std::shared_ptr<const Plan> plan_;
   std::shared_ptr<Allowance> allowance_;
   std::shared_ptr<const TextModel> text_;
+  std::shared_ptr<RankLink> ranks_;
   std::unique_ptr<HostWeights> host_weights_;  // with SHARPI_LOAD_COPY; outlives the tiers
   std::vector<std::unique_ptr<TierModel>> tiers_;
   std::vector<DeviceIndex> devices_;  // parallel

@@ -58,7 +58,7 @@ Status PassRunner::start(const PassRequest& pass, Pipeline* pipeline, bool* ring
   return pipeline->start(rows);
 }
 
-Status PassRunner::run(const PassRequest& pass) {
+Status PassRunner::run(const PassRequest& pass, bool* out_rings) {
   SequenceRows q;
   SHARPI_TRY(begin(pass, &q));
   Submission rows;
@@ -72,6 +72,7 @@ Status PassRunner::run(const PassRequest& pass) {
   const std::span<TierSession* const> list(core_.tier_list);
   Status done = no_throw([&] { return core_.model->run(rows, {&list, 1}); });
   failed(done, q.n_rows, rings_written);
+  if (out_rings != nullptr) *out_rings = rings_written;
   return done;
 }
 

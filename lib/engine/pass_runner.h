@@ -29,7 +29,8 @@ class PassRunner {
  public:
   PassRunner(SessionCore& core, Drafters& drafters, RowSelector& selector)
       : core_(core), drafters_(drafters), selector_(selector) {}
-  Status run(const PassRequest& pass);
+  /// `rings_written`: as the submission says, of a pass that did not fail; null = nobody asks.
+  Status run(const PassRequest& pass, bool* rings_written = nullptr);
   /// How many tokens passes in a pipeline may read before the host has something to do between two
   /// passes; `n_chunk`: tokens of each but the last. 0 = the model or the session has no pipeline.
   uint64_t room_of_pipeline(uint32_t n_chunk) const;

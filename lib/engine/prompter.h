@@ -31,6 +31,12 @@ class Prompter {
   /// sharpi_session_prefill(). *out_committed also of a call that ended early: whole chunks.
   Status read(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
               uint32_t* out_committed);
+  /// What can be refused before anything changes.
+  Status begin(std::span<const int32_t> tokens, const sharpi_prefill_params& params);
+  /// This process's share of a prompt that all ranks of a group read (prompter_ranks.cc): chunk by
+  /// chunk from the rank before and on to the next one. Pre: begin(), on all of them.
+  Status read_share(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
+                    uint32_t* out_committed);
   uint64_t n_read() const { return n_read_; }
   double seconds() const { return seconds_; }
 
@@ -41,6 +47,7 @@ class Prompter {
                      uint32_t* out_committed);
   Status read_chunk(Reading* r);
   Status read_pipelined(Reading* r, size_t end);
+  Status read_rows(Reading* r, bool first);
   void commit(Reading* r, size_t n);
 
   SessionCore& core_;

@@ -11,6 +11,7 @@
 #include "plan/drafter_plan.h"
 #include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
+#include "plan/part_plan.h"
 #include "plan/session_plan.h"
 #include "plan/token_checks.h"
 
@@ -48,8 +49,31 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
   return create(std::move(model), std::move(shape));
 }
 
+/// Of a model that several processes have, all have the session or none.
 Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> model,
                                                  SessionShape shape, const HeldBytes* share) {
+  RankLink* ranks = model->ranks();
+  if (ranks == nullptr) return create_here(std::move(model), std::move(shape), share);
+  const GroupCall call(ranks->group());
+  SHARPI_TRY(call.entered());
+  SHARPI_TRY(ranks->group().usable());
+  RankWord word;
+  word.call = RankCall::kCreate;
+  word.session = ranks->next_session();
+  word.arguments = shape.n_ctx;
+  std::unique_ptr<Session> made;
+  word.status = no_throw([&]() -> Status {
+    SHARPI_TRY(check_part_session(shape));
+    SHARPI_TRY_ASSIGN(made, create_here(std::move(model), std::move(shape), share));
+    return Status::ok();
+  });
+  SHARPI_TRY(ranks->agree(word).status);
+  made->state_->ranks.set_number(word.session);
+  return made;
+}
+
+Result<std::unique_ptr<Session>> Session::create_here(std::shared_ptr<const Model> model,
+                                                      SessionShape shape, const HeldBytes* share) {
   const Plan& plan = model->plan();
   SHARPI_TRY(check_has_sessions(*plan.spec));
   SHARPI_TRY(check_probe_length(shape.probe.size(), plan.model.n_chunk));
@@ -74,11 +98,14 @@ const Model& Session::model() const {
 
 Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                         uint32_t* out_committed) {
+  if (state_->ranks.are_needed())
+    return state_->end_call(state_->ranks.prefill(tokens, params, out_committed));
   return state_->end_call(
       no_throw([&] { return state_->prompter.read(tokens, params, out_committed); }));
 }
 
 Status Session::decode(int32_t token) {
+  if (state_->ranks.are_needed()) return state_->end_call(state_->ranks.decode(token));
   BatchRead one{this, {&token, 1}, default_sample_params(), 0, 0};
   return state_->end_call(no_throw([&] { return SessionBatch::verify_alone(&one); }));
 }
@@ -95,6 +122,7 @@ bool Session::is_whole() const {
 Status Session::verify(std::span<const int32_t> tokens, const sharpi_sample_params& params,
                        uint32_t* out_n) {
   *out_n = 0;
+  SHARPI_TRY(state_->ranks.refuse("verifying drafts"));
   if (tokens.empty()) return Status::error(Code::kInvalidArgument, "n is 0; at least 1 is needed");
   BatchRead one{this, tokens, params, 0, 0};
   const Status done = state_->end_call(no_throw([&] { return SessionBatch::verify_alone(&one); }));
@@ -111,6 +139,7 @@ std::span<const DraftPlace> Session::draft_places() const {
 }
 
 Status Session::logits(uint32_t row, float* out) const {
+  SHARPI_TRY(state_->ranks.check_has_logits());
   return state_->drawer.logits(row, out);
 }
 
@@ -119,6 +148,7 @@ Status Session::set_sampler(const sharpi_sampler_params& params) {
 }
 
 Status Session::set_adapters(std::span<const AdapterChoice> choices) {
+  SHARPI_TRY(state_->ranks.refuse("adapters"));
   return no_throw([&]() -> Status {
     SessionCore& core = state_->core;
     const uint64_t before = core.adapters.id();
@@ -129,10 +159,12 @@ Status Session::set_adapters(std::span<const AdapterChoice> choices) {
 }
 
 Status Session::sample(const sharpi_sample_params& params, int32_t* out) {
+  if (state_->ranks.are_needed()) return state_->ranks.sample(params, out);
   return state_->drawer.sample(params, out);
 }
 
 Status Session::step(const sharpi_sample_params& params, std::span<int32_t> out, uint32_t* out_n) {
+  if (state_->ranks.are_needed()) return state_->end_call(state_->ranks.step(params, out, out_n));
   BatchStep one{this, params, out, 0};
   const Status done = state_->end_call(SessionBatch::step_alone(&one));
   *out_n = one.n;
@@ -144,10 +176,12 @@ Status Session::reserve(uint32_t n_slots) {
 }
 
 Status Session::truncate(uint32_t n_tokens) {
+  if (state_->ranks.are_needed()) return state_->ranks.truncate(n_tokens);
   return state_->checkpoints.truncate(n_tokens);
 }
 
 Status Session::checkpoint(bool pin) {
+  SHARPI_TRY(state_->ranks.refuse("a checkpoint"));
   return state_->checkpoints.make(pin);
 }
 
@@ -157,6 +191,7 @@ std::vector<uint32_t> Session::reachable() const {
 
 /// A fork takes below what it does not share, for this session may hold less than a new one.
 Result<std::unique_ptr<Session>> Session::fork() const {
+  SHARPI_TRY(state_->ranks.refuse("a fork"));
   const std::lock_guard<std::mutex> lock(fork_mutex_);
   SHARPI_TRY(state_->memory.share_rows());
   SessionShape shape = state_->core.shape;
@@ -186,6 +221,7 @@ uint64_t Session::first_position() const {
 }
 
 Result<uint64_t> Session::save_bytes() const {
+  SHARPI_TRY(state_->ranks.refuse("saving a session"));
   return saved_bytes(*state_);
 }
 
@@ -194,14 +230,17 @@ Status Session::save(BlobSink* to, uint64_t bytes) const {
 }
 
 Status Session::restore(BlobSource* from, std::optional<uint64_t> len) {
+  SHARPI_TRY(state_->ranks.refuse("restoring a session"));
   return restore_session(state_.get(), from, len);
 }
 
 Status Session::compact(const sharpi_compact_params& params, sharpi_compact_report* report) {
+  SHARPI_TRY(state_->ranks.refuse("compaction"));
   return state_->end_call(state_->compactor.compact(params, report));
 }
 
 Status Session::recall(const sharpi_recall_params& params, sharpi_recall_report* report) {
+  SHARPI_TRY(state_->ranks.refuse("recall"));
   return state_->end_call(state_->recaller.recall(params, report));
 }
 

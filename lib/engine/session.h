@@ -102,6 +102,8 @@ class Session {
   friend class SessionBatch;
   friend class SessionReader;
   explicit Session(std::unique_ptr<SessionState> state);
+  static Result<std::unique_ptr<Session>> create_here(std::shared_ptr<const Model> model,
+                                                      SessionShape shape, const HeldBytes* share);
 
   std::unique_ptr<SessionState> state_;
   mutable std::mutex fork_mutex_;  // forks share rows, and several may be made at once

@@ -30,6 +30,8 @@ void shorten(std::span<BatchRead> reads, size_t most) {
 
 Status check_size(size_t n, const Model& model) {
   const uint32_t most = model.plan().model.max_batch;
+  if (model.ranks() != nullptr)
+    return Status::error(Code::kUnsupported, "a batch cannot be had with a group of processes");
   if (n <= most && n <= kMaxBatch) return Status::ok();
   return Status::error(Code::kInvalidArgument,
                        "the batch has %zu sessions, but the plan's max_batch is %u", n, most);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/rank_link.h"
 #include "plan/token_checks.h"
 
 namespace sharpi {
@@ -128,6 +129,8 @@ Status SessionCore::check_whole() const {
 /// A ring of captured queries that was written over cannot be brought back, so with one the chunk
 /// is finished; tiers do the same for rings of rows.
 const std::atomic<bool>* SessionCore::stop_flag() const {
+  const RankLink* ranks = model->ranks();
+  if (ranks != nullptr && !ranks->is_first()) return nullptr;  // others wait for this one
   return changed || shape.capture_window != 0 ? nullptr : &cancelled;
 }
 

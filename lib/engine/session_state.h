@@ -15,6 +15,7 @@
 #include "engine/pass_runner.h"
 #include "engine/prompter.h"
 #include "engine/query_observer.h"
+#include "engine/rank_calls.h"
 #include "engine/recaller.h"
 #include "engine/row_memory.h"
 #include "engine/row_selector.h"
@@ -56,6 +57,7 @@ struct SessionState {
   PassRunner runner{core, drafters, selector};
   Prompter prompter{core, runner, bounded, checkpoints, drafters};
   DraftVerifier verifier{core, runner, drawer, drafters};
+  RankCalls ranks{core, drawer, checkpoints, bounded, runner, prompter, verifier};
 };
 
 }  // namespace sharpi

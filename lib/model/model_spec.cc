@@ -277,7 +277,26 @@ std::shared_ptr<const ModelSpec> spec_for_context(std::shared_ptr<const ModelSpe
 Result<std::shared_ptr<const ModelSpec>> reload_spec(const ModelSpec& spec,
                                                      std::shared_ptr<const GgufFile> file) {
   SHARPI_TRY_ASSIGN(std::shared_ptr<const ModelSpec> again, load_model_spec(std::move(file)));
+  if (spec.part.is_part()) again = make_part_spec(*again, spec.part, spec.n_layers());
   return spec_for_context(std::move(again), spec.has_long_rope() ? UINT32_MAX : 0);
+}
+
+std::shared_ptr<const ModelSpec> make_part_spec(const ModelSpec& spec, const ModelPart& part,
+                                                uint32_t n) {
+  auto own = std::make_shared<ModelSpec>(spec);
+  own->part = part;
+  const auto first = spec.layers.begin() + part.first;
+  own->layers.assign(first, first + n);
+  for (LayerSpec& l : own->layers) {
+    if (l.attention.kv_source >= 0) l.attention.kv_source -= static_cast<int32_t>(part.first);
+  }
+  own->tied_output = false;
+  if (!part.has_embedding()) own->token_embd = {};
+  if (!part.has_head()) own->output = own->output_norm = {};
+  own->n_mtp_layers = 0;
+  own->mtp_bytes = 0;
+  own->mtp = {};
+  return own;
 }
 
 }  // namespace sharpi

@@ -123,6 +123,15 @@ struct MtpSpec {
   explicit operator bool() const { return static_cast<bool>(pair); }
 };
 
+/// Which layers of a file's model a spec has, where the others are other processes' (a group).
+struct ModelPart {
+  uint32_t rank = 0, n_ranks = 1;  // of the group, in the order in which a token comes to them
+  uint32_t first = 0, n_all = 0;   // its first layer in the file's count; layers of the file
+  bool is_part() const { return n_ranks > 1; }
+  bool has_embedding() const { return rank == 0; }
+  bool has_head() const { return rank + 1 == n_ranks; }
+};
+
 struct ModelSpec {
   std::shared_ptr<const GgufFile> file;
   std::string architecture;  // general.architecture
@@ -149,6 +158,7 @@ struct ModelSpec {
   std::vector<const GgufTensor*> lent;       // its tensors that are the trunk's, loaded with that
   KvDtype default_kv_dtype = KvDtype::kF32;  // what `auto` means before any narrowing
   std::string left_out;  // parts of the file beside the text model, in words; empty: none
+  ModelPart part;
 
   uint32_t n_layers() const { return static_cast<uint32_t>(layers.size()); }
   bool is_hybrid() const;      // any recurrent layer
@@ -171,6 +181,12 @@ std::shared_ptr<const ModelSpec> spec_for_context(std::shared_ptr<const ModelSpe
 /// The spec again, of its file with tensors in memory, for the same context.
 Result<std::shared_ptr<const ModelSpec>> reload_spec(const ModelSpec& spec,
                                                      std::shared_ptr<const GgufFile> file);
+
+/// A model of the part's layers, n of them, which are counted from 0 there: with the embedding on
+/// the first rank, the head on the last one, and without the block for multi-token prediction. Pre:
+/// of a whole model; no layer of it reads rows of one outside.
+std::shared_ptr<const ModelSpec> make_part_spec(const ModelSpec& spec, const ModelPart& part,
+                                                uint32_t n);
 
 /// The block for multi-token prediction as a model of one layer, whose embedding is the pair. It
 /// reads all tokens; its head gives logits of those with ids below n_draft_vocab, 0 = of all.

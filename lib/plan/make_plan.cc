@@ -9,6 +9,7 @@
 #include "plan/drafter_plan.h"
 #include "plan/encoder_plan.h"
 #include "plan/mtp_plan.h"
+#include "plan/part_plan.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
 #include "plan/session_plan.h"
@@ -229,7 +230,10 @@ Status resolve_template(const ModelSpec& spec, const sharpi_plan_params& params,
                         const PlanEnvironment& environment, Plan* plan) {
   if (spec.is_encoder()) return resolve_encoder(spec, params, plan);
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(spec, *params.session, environment));
-  return Status::ok();
+  if (!spec.part.is_part()) return Status::ok();
+  SHARPI_TRY(check_part_request(params));
+  plan->model.max_batch = 1;
+  return check_part_session(plan->session);
 }
 
 /// The model's shape as it is asked for.
@@ -308,6 +312,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const ModelSpec> s
   Solved solved = choose_drafters(plan.get(), devices, [&]() -> Solved {
     if (spec->is_encoder()) return solve_with(plan->model.n_chunk);
     if (params.n_chunk != SHARPI_UNSET) return solve_with(params.n_chunk);
+    if (spec->part.is_part()) return solve_with(kUsualChunk);  // every rank takes the same
     const auto probe = static_cast<uint32_t>(plan->session.probe.size());
     return choose_chunk(*plan, std::max(plan->model.max_logit_rows, probe), solve_with);
   });

@@ -140,6 +140,12 @@ void add_placement(const Plan& plan, const sharpi_plan_summary& s, JsonObject* o
   for (const sharpi_plan_device& d : plan.device_rows())
     devices += (devices.empty() ? "" : ", ") + device_json(d);
   o->raw("devices", "[" + devices + "]");
+  if (const ModelPart& part = plan.spec->part; part.is_part()) {
+    o->number("rank", part.rank);
+    o->number("n_ranks", part.n_ranks);
+    o->number("first_layer", part.first);
+    o->number("n_layers_of_all_ranks", part.n_all);
+  }
   o->text("split", s.split == SHARPI_SPLIT_ALL ? "all" : "fewest");
   o->text("placement_reason", plan.placement_reason);
   std::string list;

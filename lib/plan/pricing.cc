@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "plan/drafter_plan.h"
 #include "plan/mtp_plan.h"
+#include "plan/part_plan.h"
 #include "plan/session_plan.h"
 
 namespace sharpi {
@@ -64,6 +65,7 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
     if (plan->adapters == nullptr || !plan->uses(*s)) continue;
     for (const AdapterFile& a : *plan->adapters) add(plan->adapter_rows(*s, a));
   }
+  add(part_rows(*plan->spec, plan->model));
   add(engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk));
   add(mtp_model_rows(sizers, *plan, plan->session));
   add(mtp_session_rows(sizers, *plan, plan->session));

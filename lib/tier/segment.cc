@@ -23,7 +23,8 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
     segments.back().blocks.push_back(Block{kind, layer, streamed});
     segments.back().streamed = segments.back().streamed || streamed;
   };
-  add(placement.embedding, home->embedding, BlockKind::kEmbedding, 0);
+  if (spec.part.has_embedding())
+    add(placement.embedding, home->embedding, BlockKind::kEmbedding, 0);
   for (uint32_t l = 0; l < spec.n_layers(); ++l) {
     add(placement.mixer[l], home->mixer[l], BlockKind::kMixer, l);
     add(placement.ffn[l], home->ffn[l], BlockKind::kFfn, l);
@@ -31,7 +32,7 @@ std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& place
       add(placement.ffn[l], home->experts[l], BlockKind::kExperts, l);
     }
   }
-  add(placement.head, home->head, BlockKind::kHead, 0);
+  if (spec.part.has_head()) add(placement.head, home->head, BlockKind::kHead, 0);
   for (Segment& s : segments) s.program = make_program(spec, placement, s);
   return segments;
 }

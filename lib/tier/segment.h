@@ -32,7 +32,8 @@ struct Segment {
 
 /// The segments of a call whose blocks run where `placement` says. A layer's routed experts are
 /// computed by the device of its FFN block, wherever their weights are. `home`: where the weights
-/// are, when that differs; blocks that run elsewhere are marked as streamed.
+/// are, when that differs; blocks that run elsewhere are marked as streamed. Of a part of a model
+/// they begin or end with a layer.
 std::vector<Segment> make_segments(const ModelSpec& spec, const Placement& placement,
                                    const Placement* home = nullptr);
 

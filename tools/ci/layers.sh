@@ -18,8 +18,9 @@ declare -A allowed=(
   [tier]="plan kv model gguf base os"
   [device]="tier plan kv model gguf base os"
   [cpu]="tier plan kv model gguf base os"
-  [engine]="tier plan kv model text gguf base os"
-  [api]="engine tier plan kv model text gguf base os"
+  [group]="base os"
+  [engine]="group tier plan kv model text gguf base os"
+  [api]="engine group tier plan kv model text gguf base os"
 )
 # The GPU tiers, each a folder beside lib.
 mapfile -t gpu_tiers < <(sed -nE 's/^([a-z]+) .*/\1/p' cmake/gpu_tiers.txt 2> /dev/null || true)

@@ -26,12 +26,13 @@ from .errors import (BadFormat, BadState, BufferTooSmall, Busy, Cancelled, Close
                      Mismatch, NotFound, OutOfMemory, Unsupported)
 from .generate import Generation, Grammar
 from .grammar import CompiledGrammar, Matcher, check_schema
+from .group import Group
 from .model import Model
 from .plan import Plan
 from .session import Sampled, Session
 from .text import ChatParts, StopStream, TextModel, TextStream, chat_parse
 from .types import (AdapterSummary, Arithmetic, ChatKind, CompactReport, Device, Drafters, DraftStats, EmbedderSummary,
-                    ExpertStats, Isa,
+                    ExpertStats, GroupSummary, Isa,
                     KVFullReason, KVType, LayerBudget, LayerInfo, LoadMode, LogLevel, MemoryRow, Mixer,
                     ModelSummary, Part, Phase, PlanDevice, PlanSummary, Policy, Pooling, RecallReport, RowKind, RowPurpose,
                     SegmentInfo, SessionSummary, Split, Status, Tier, TokenAttributes)
@@ -43,7 +44,7 @@ __all__ = [
     "Chat", "ChatKind", "ChatParts", "Closed", "CompactReport", "CompiledGrammar", "Context", "Device",
     "DeviceError", "DeviceLost", "DoesNotFit", "DraftStats", "Drafters", "Embedder", "EmbedderSummary",
     "Error", "ExpertStats",
-    "Generation", "Grammar", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull",
+    "Generation", "Grammar", "Group", "GroupSummary", "IOFailed", "InternalError", "InvalidArgument", "Isa", "KVFull",
     "KVFullReason", "KVType", "LayerBudget", "LayerInfo", "LoadMode", "LogLevel", "Matcher", "MemoryRow",
     "Mismatch", "Mixer", "Model", "ModelSummary", "NotFound", "OutOfMemory", "Part", "Phase", "Plan", "PlanDevice", "PlanSummary",
     "Policy", "Pooling", "RecallReport", "Reply", "RowKind", "RowPurpose", "Sampled", "SegmentInfo", "Session", "SessionSummary",

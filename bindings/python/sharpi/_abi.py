@@ -163,6 +163,12 @@ sharpi_alloc_fn = CFUNCTYPE(c_void_p, c_void_p, c_uint64, c_uint64)
 
 sharpi_free_fn = CFUNCTYPE(None, c_void_p, c_void_p, c_uint64)
 
+sharpi_send_fn = CFUNCTYPE(c_int32, c_void_p, c_uint32, c_void_p, c_uint64, c_uint32)
+
+sharpi_receive_fn = CFUNCTYPE(c_int32, c_void_p, c_uint32, c_void_p, c_uint64, c_uint32)
+
+sharpi_abandon_fn = CFUNCTYPE(None, c_void_p)
+
 sharpi_meanwhile_fn = CFUNCTYPE(None, c_void_p, c_int32)
 
 sharpi_write_fn = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_uint64)
@@ -244,6 +250,36 @@ class sharpi_session_params(Structure):
     ]
 
 
+class sharpi_group_params(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_ranks", c_uint32),
+        ("rank", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("load_timeout_ms", c_uint32),
+        ("reserved", c_uint32),
+        ("nccl_comm", c_void_p),
+        ("nccl_library", c_char_p),
+        ("send", sharpi_send_fn),
+        ("receive", sharpi_receive_fn),
+        ("abandon", sharpi_abandon_fn),
+        ("user_data", c_void_p),
+    ]
+
+
+class sharpi_group_summary(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("n_ranks", c_uint32),
+        ("rank", c_uint32),
+        ("is_lost", c_uint32),
+        ("timeout_ms", c_uint32),
+        ("load_timeout_ms", c_uint32),
+        ("device_bytes", c_uint64),
+        ("transport", c_char * 64),
+    ]
+
+
 class sharpi_device_request(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -288,6 +324,8 @@ class sharpi_plan_params(Structure):
         ("adapters", c_void_p),
         ("n_adapters", c_uint32),
         ("adapter_rank", c_uint32),
+        ("group", c_void_p),
+        ("rank_layers", c_void_p),
     ]
 
 
@@ -825,6 +863,10 @@ FUNCTIONS = {
     "sharpi_device_info": (c_int32, (c_void_p, c_uint32, c_uint32, c_void_p, c_void_p)),
     "sharpi_device_find": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "sharpi_session_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_group_params_init": (None, (c_void_p, c_size_t)),
+    "sharpi_group_create": (c_int32, (c_void_p, c_void_p, c_void_p)),
+    "sharpi_group_destroy": (None, (c_void_p,)),
+    "sharpi_group_info": (c_int32, (c_void_p, c_void_p, c_void_p)),
     "sharpi_device_request_init": (None, (c_void_p, c_size_t)),
     "sharpi_plan_params_init": (None, (c_void_p, c_size_t)),
     "sharpi_plan_create": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),

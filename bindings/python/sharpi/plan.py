@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence,
 from . import _abi
 from ._handles import Closing, Handle
 from ._library import call, lib, out_struct, params
-from ._values import c_string, fill, owned, path_bytes, read_bytes, read_rows, split_options, u32
+from ._values import c_string, fill, int_array, owned, path_bytes, read_bytes, read_rows, split_options, u32
 from .context import Context, default_context
 from .errors import InvalidArgument, NotFound
 from .types import (DeviceOptions, KVType, LayerInfo, MemoryRow, ModelSummary, PlanDevice, PlanOptions,
@@ -85,15 +86,23 @@ class Plan(Closing):
         adapters = [path_bytes(one) for one in ours.pop("adapters", None) or ()]  # type: ignore[attr-defined]
         if isinstance(ours.get("device"), str):
             ours["device"] = context.find(str(ours["device"]))
+        group: Any = ours.pop("group", None)
+        counts: Any = ours.pop("rank_layers", None)
         fill(plan, ours, keep)
+        if counts is not None:
+            layers = int_array(counts, "I", "rank_layers")[0]
+            keep.append(layers)
+            plan.rank_layers = ctypes.addressof(layers)
         if listed is not None:
             block = device_requests(context, listed)  # type: ignore[arg-type]
             plan.devices, plan.n_devices = ctypes.addressof(block), len(block)
         paths = (ctypes.c_char_p * len(adapters))(*adapters)
         plan.adapters, plan.n_adapters = ctypes.addressof(paths), len(adapters)
         plan.session = ctypes.addressof(session)
-        self._handle = owned(context._handle, lib.sharpi_plan_create,
-                             [path_bytes(path), ctypes.byref(plan)], lib.sharpi_plan_destroy, "plan")
+        with group._handle if group is not None else contextlib.nullcontext() as plan.group:
+            self._handle = owned(context._handle, lib.sharpi_plan_create,
+                                 [path_bytes(path), ctypes.byref(plan)], lib.sharpi_plan_destroy, "plan",
+                                 group)
 
     @classmethod
     def _of_session(cls, model: Handle, params: Any) -> "Plan":

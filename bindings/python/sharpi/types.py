@@ -7,9 +7,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Dict, Literal, Optional, Sequence, Type, TypedDict, Union
+from typing import TYPE_CHECKING, Dict, Literal, Optional, Sequence, Type, TypedDict, Union
 
 from . import _abi
+
+if TYPE_CHECKING:
+    from .group import Group
 
 
 class _Number(IntEnum):
@@ -58,7 +61,7 @@ class Status(_Number):
     DEVICE = -14
     """A device call failed; native_code says which."""
     DEVICE_LOST = -15
-    """A sticky device fault; only destroy is legal."""
+    """A sticky device fault, or a rank of a group is gone; only destroy is legal."""
     INTERNAL = -16
     """A bug of the library, caught."""
 
@@ -1160,6 +1163,34 @@ class EmbedderSummary:
         )
 
 
+@dataclass(frozen=True)
+class GroupSummary:
+    """A group of processes, as this one sees it."""
+    n_ranks: int
+    rank: int
+    is_lost: bool
+    """1 = for good."""
+    timeout_ms: int
+    load_timeout_ms: int
+    device_bytes: int
+    """Of the communicator's device, held for messages."""
+    transport: str
+    """"NCCL 2.28.3", or "functions of the host"."""
+
+    @classmethod
+    def of(cls, s: _abi.sharpi_group_summary) -> "GroupSummary":
+        """From the struct that the library filled."""
+        return cls(
+            n_ranks=s.n_ranks,
+            rank=s.rank,
+            is_lost=bool(s.is_lost),
+            timeout_ms=s.timeout_ms,
+            load_timeout_ms=s.load_timeout_ms,
+            device_bytes=s.device_bytes,
+            transport=s.transport.decode("utf-8", "replace"),
+        )
+
+
 class SessionOptions(TypedDict, total=False):
     """Keyword arguments, as the fields of sharpi_session_params; None is the default."""
 
@@ -1370,6 +1401,13 @@ class PlanOptions(SessionOptions, total=False):
     adapter_rank: Optional[int]
     """The largest rank of adapters that calls have scratch for, 0 to 4096; default UNSET = the
     largest of `adapters`, 0 (no adapters) without any."""
+    group: Optional["Group"]
+    """The processes that have the model together: this one plans its own layers, on its own
+    devices. All name the same file, n_ctx, n_chunk, deterministic and arithmetic. Kept alive.
+    Default null."""
+    rank_layers: Optional[Sequence[int]]
+    """With a group: layers of each rank, n_ranks counts of 1 or more, the same on all ranks.
+    Default null = equal shares of what a token reads."""
 
 
 class SamplerOptions(TypedDict, total=False):

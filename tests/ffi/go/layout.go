@@ -56,6 +56,8 @@ func main() {
 		C.sharpi_text_stream{},
 		C.sharpi_adapter_summary{},
 		C.sharpi_adapter_use{},
+		C.sharpi_group_params{},
+		C.sharpi_group_summary{},
 		C.sharpi_embedder_params{},
 		C.sharpi_embedder_summary{},
 		C.sharpi_text_tokens{},

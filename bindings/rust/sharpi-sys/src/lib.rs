@@ -25,7 +25,8 @@ macro_rules! kinds {
 kinds! {
     u32 = "u32", i32 = "i32", u64 = "u64", usize = "u64", f32 = "f32", f64 = "f64", () = "void",
     sharpi_progress_fn = "p", sharpi_log_fn = "p", sharpi_alloc_fn = "p", sharpi_free_fn = "p",
-    sharpi_meanwhile_fn = "p", sharpi_write_fn = "p", sharpi_read_fn = "p"
+    sharpi_meanwhile_fn = "p", sharpi_write_fn = "p", sharpi_read_fn = "p", sharpi_send_fn = "p",
+    sharpi_receive_fn = "p", sharpi_abandon_fn = "p"
 }
 impl<T> Kind for *const T {
     const KIND: &'static str = "p";
@@ -213,6 +214,8 @@ pub struct sharpi_embedder([u8; 0]);
 #[repr(C)]
 pub struct sharpi_adapter([u8; 0]);
 #[repr(C)]
+pub struct sharpi_group([u8; 0]);
+#[repr(C)]
 pub struct sharpi_grammar([u8; 0]);
 #[repr(C)]
 pub struct sharpi_matcher([u8; 0]);
@@ -225,6 +228,11 @@ callbacks! {
     fn sharpi_meanwhile_fn(user_data: *mut c_void, token: i32) -> ();
     fn sharpi_write_fn(user_data: *mut c_void, data: *const c_void, bytes: u64) -> i32;
     fn sharpi_read_fn(user_data: *mut c_void, offset: u64, out: *mut c_void, bytes: u64) -> i32;
+    fn sharpi_send_fn(
+        user_data: *mut c_void, to: u32, data: *const c_void, bytes: u64, timeout_ms: u32) -> i32;
+    fn sharpi_receive_fn(
+        user_data: *mut c_void, from: u32, out: *mut c_void, bytes: u64, timeout_ms: u32) -> i32;
+    fn sharpi_abandon_fn(user_data: *mut c_void) -> ();
 }
 
 constants! {
@@ -326,6 +334,7 @@ structs! {
         n_gpu_experts: i32, gpu_ends: i32, stream_rows: u32, load_mode: u32,
         draft_path: *const c_char, devices: *const sharpi_device_request, n_devices: u32,
         split: u32, adapters: *const *const c_char, n_adapters: u32, adapter_rank: u32,
+        group: *const sharpi_group, rank_layers: *const u32,
     }
     struct sharpi_plan_summary {
         struct_size: u32, n_ctx: u32, n_layers: u32, n_gpu_layers: u32, n_gpu_ffn: u32,
@@ -466,6 +475,15 @@ structs! {
         struct_size: u32, n_ctx: u32, n_parallel: u32, n_embd: u32, n_row: u32, pooling: u32,
         is_encoder: u32, can_rank: u32, held_bytes: u64, n_tokens: u64, seconds: f64,
     }
+    struct sharpi_group_params {
+        struct_size: u32, n_ranks: u32, rank: u32, timeout_ms: u32, load_timeout_ms: u32,
+        reserved: u32, nccl_comm: *mut c_void, nccl_library: *const c_char, send: sharpi_send_fn,
+        receive: sharpi_receive_fn, abandon: sharpi_abandon_fn, user_data: *mut c_void,
+    }
+    struct sharpi_group_summary {
+        struct_size: u32, n_ranks: u32, rank: u32, is_lost: u32, timeout_ms: u32,
+        load_timeout_ms: u32, device_bytes: u64, transport: [c_char; 64],
+    }
     struct sharpi_adapter_summary {
         struct_size: u32, n_weights: u32, max_rank: u32, alpha: f32, n_parameters: u64,
         held_bytes: u64, content_id: u64, name: [c_char; 128],
@@ -503,6 +521,13 @@ functions! {
         err: *mut sharpi_error) -> i32;
     fn sharpi_device_request_init(p: *mut sharpi_device_request, size: usize) -> ();
     fn sharpi_session_params_init(p: *mut sharpi_session_params, size: usize) -> ();
+    fn sharpi_group_params_init(p: *mut sharpi_group_params, size: usize) -> ();
+    fn sharpi_group_create(
+        params: *const sharpi_group_params, out: *mut *mut sharpi_group,
+        err: *mut sharpi_error) -> i32;
+    fn sharpi_group_destroy(group: *mut sharpi_group) -> ();
+    fn sharpi_group_info(
+        group: *const sharpi_group, out: *mut sharpi_group_summary, err: *mut sharpi_error) -> i32;
     fn sharpi_plan_params_init(p: *mut sharpi_plan_params, size: usize) -> ();
     fn sharpi_plan_create(
         context: *mut sharpi_context, gguf_path: *const c_char,

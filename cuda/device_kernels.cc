@@ -2,6 +2,7 @@
 #include "cuda/device_kernels.h"
 
 #include "cuda/device.h"
+#include "cuda/kernels/kv/kv_archive.h"
 #include "cuda/kernels/kv/kv_move.h"
 #include "cuda/kernels/kv/kv_replay.h"
 #include "cuda/kernels/kv/kv_score.h"
@@ -64,6 +65,13 @@ class CudaKernels final : public device::DeviceKernels {
   }
   Status move_units(const device::UnitMoveParams& p, const Queue& queue) const override {
     return device_.settle(launch_kv_move_units(p, stream_of(queue)));
+  }
+
+  Status copy_rows(const device::RowCopyParams& p, const Queue& queue) const override {
+    return device_.settle(launch_kv_copy(p, stream_of(queue)));
+  }
+  Status score_bounds(const device::BoundsParams& p, const Queue& queue) const override {
+    return device_.settle(launch_kv_bounds(p, stream_of(queue)));
   }
 
   uint32_t most_best(uint32_t n_vocab) const override { return cuda::most_best(n_vocab); }

@@ -482,8 +482,9 @@ typedef struct sharpi_session_params {
                                                     default 0 = no archive. Where a head has no room its
                                                     rows of the lowest positions go. Forks copy the
                                                     archive; saved sessions have none of it, and restoring
-                                                    or truncating to 0 empties it. UNSUPPORTED where
-                                                    layers of full attention are on a GPU, or a head's
+                                                    or truncating to 0 empties it. A GPU has bounds of its
+                                                    layers' archived keys and a stage for rows on their
+                                                    way, which the plan prices. UNSUPPORTED where a head's
                                                     elements are no whole blocks of the codec. */
   uint32_t reserved;                           /**< 0. */
 } sharpi_session_params;

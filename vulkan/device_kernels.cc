@@ -47,6 +47,8 @@ class VulkanKernels final : public DeviceKernels {
                         const device::Queue& queue) const override {
     return run(queue, Shader::move_rows, {1}, Args().at(jobs).at(pages()).u(n_jobs), n_jobs);
   }
+  Status copy_rows(const RowCopyParams& p, const device::Queue& queue) const override;
+  Status score_bounds(const BoundsParams& p, const device::Queue& queue) const override;
   Status take_apart(const ApartParams& p, const device::Queue& queue) const override;
   Status move_units(const UnitMoveParams& p, const device::Queue& queue) const override;
 
@@ -125,6 +127,34 @@ class VulkanKernels final : public DeviceKernels {
   Status latent_norms(const NormParams& p, const device::Queue& queue) const;
   const Device& device_;
 };
+
+/// A workgroup has 64 rows of a job.
+Status VulkanKernels::copy_rows(const RowCopyParams& p, const device::Queue& queue) const {
+  if (p.n_jobs == 0) return Status::ok();
+  const uint64_t parts = div_up(p.most_rows, kKvBlockSlots);
+  return run(queue, Shader::copy_rows, {}, Args().at(p.jobs).at(pages()).u(p.n_jobs).u(parts),
+             parts * p.n_jobs);
+}
+
+/// A workgroup has as many blocks of a KV head as threads.
+Status VulkanKernels::score_bounds(const BoundsParams& p, const device::Queue& queue) const {
+  const Args args = Args()
+                        .at(p.bounds)
+                        .at(p.queries)
+                        .at(p.weight)
+                        .at(p.out)
+                        .u(p.stride)
+                        .u(p.n_blocks)
+                        .u(p.query_rows)
+                        .u(p.first_query % p.query_rows)
+                        .u(p.n_queries)
+                        .u(p.n_heads)
+                        .u(p.n_kv)
+                        .u(p.head_dim)
+                        .u(p.add ? 1 : 0)
+                        .f(p.scale);
+  return run(queue, Shader::bounds, {}, args, groups_of(p.n_blocks) * p.n_kv);
+}
 
 /// A part of a layer for each desk at a time.
 Status VulkanKernels::take_apart(const ApartParams& p, const device::Queue& queue) const {

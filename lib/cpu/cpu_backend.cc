@@ -38,11 +38,13 @@ class CpuBackend final : public Backend, public TierSizer {
     std::vector<MemoryRow> rows = CpuSession::plan_rows(spec, placement, model, session);
     const uint32_t queries = score_queries(session);
     if (queries == 0) return rows;
-    for (const MemoryRow& r : CpuScorer::plan_rows(
-             spec, placement, pool_->size(), session.capacity(model.n_chunk), queries,
-             policy_needs_values(session.policy), session.replay_every != 0)) {
+    ScoreShape shape;
+    shape.n_slots = session.capacity(model.n_chunk);
+    shape.n_queries = queries;
+    shape.values = policy_needs_values(session.policy);
+    shape.replay = session.replay_every != 0;
+    for (const MemoryRow& r : CpuScorer::plan_rows(spec, placement, pool_->size(), shape))
       rows.push_back(r);
-    }
     return rows;
   }
 

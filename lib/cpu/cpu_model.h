@@ -50,9 +50,14 @@ class CpuModel final : public TierModel {
       const ScoreShape& shape) const override {
     return scorer_.create_scratch(shape);
   }
-  Status score_keys(TierSession& session, const ScoreRequest& request, const KeysOfHead& keys,
-                    ScoreScratch& scratch, float* out) const override {
-    return scorer_.score_keys(session, request, keys, scratch, out);
+  Status score_bounds(TierSession& session, const ScoreRequest& request, RowArchive& archive,
+                      ScoreScratch& scratch, float* out, uint32_t stride) const override {
+    return scorer_.score_bounds(session, request, archive, scratch, out, stride);
+  }
+  Status score_beside(TierSession& session, const ScoreRequest& request,
+                      const ArchivedRows& archived, ScoreScratch& scratch, float* out,
+                      uint32_t stride) const override {
+    return scorer_.score_beside(session, request, archived, scratch, out, stride);
   }
   Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const override {

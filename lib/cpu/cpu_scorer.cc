@@ -6,10 +6,12 @@
 #include <cstring>
 #include <limits>
 
+#include "base/half.h"
 #include "cpu/cpu_session.h"
 #include "cpu/pass.h"
 #include "cpu/score.h"
 #include "cpu/value_norms.h"
+#include "kv/row_archive.h"
 
 namespace sharpi::cpu {
 namespace {
@@ -36,6 +38,7 @@ class CpuScoreScratch final : public ScoreScratch {
   uint32_t* visible = nullptr;
   std::byte* kernel = nullptr;
   uint64_t kernel_bytes = 0;
+  std::byte* keys = nullptr;  // of one head in a recall
 };
 
 namespace {
@@ -61,23 +64,25 @@ Widest widest(const ModelSpec& spec, const Placement& placement) {
 
 /// Sizes of the parts, in the order they lie in memory.
 struct ScoreSizes {
-  uint64_t row, norms, queries, weights, visible, kernel, total;
+  uint64_t row, norms, queries, weights, visible, keys, kernel, total;
 };
 
-ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
-                       bool values, bool replay) {
+ScoreSizes score_sizes(const Widest& w, uint32_t n_threads, const ScoreShape& shape) {
+  const uint32_t n_slots = shape.n_slots, n_queries = shape.n_queries;
+  const bool values = shape.values, replay = shape.replay;
   ScoreSizes s{};
   s.row = round_up(uint64_t{w.kv_heads} * n_slots * sizeof(float), 64);
   s.norms = values ? s.row : 0;
   s.queries = round_up(w.q * n_queries * sizeof(float), 64);
   s.weights = round_up(n_queries * sizeof(float), 64);
   s.visible = round_up(uint64_t{w.kv_heads} * n_queries * sizeof(uint32_t), 64);
+  s.keys = round_up(round_up(n_slots, kKvBlockSlots) * uint64_t{shape.key_bytes}, 64);
   s.kernel = score_scratch_bytes(n_threads, n_queries, w.heads, w.dim, n_slots);
   if (values) s.kernel = std::max(s.kernel, value_norm_scratch_bytes(n_threads, w.heads, w.dim));
   // Of replay scores, which are asked for after a pass that the ring holds.
   if (replay)
     s.kernel = std::max(s.kernel, replay_scratch_bytes(n_threads, n_queries, w.kv_heads, w.dim));
-  s.total = 2 * s.row + s.norms + s.queries + s.weights + s.visible + s.kernel;
+  s.total = 2 * s.row + s.norms + s.queries + s.weights + s.visible + s.keys + s.kernel;
   return s;
 }
 
@@ -120,23 +125,20 @@ Status gather_queries(const CpuSession& session, uint32_t layer, Capture source,
 }  // namespace
 
 std::vector<MemoryRow> CpuScorer::plan_rows(const ModelSpec& spec, const Placement& placement,
-                                            uint32_t n_threads, uint32_t n_slots,
-                                            uint32_t n_queries, bool values, bool replay) {
+                                            uint32_t n_threads, const ScoreShape& shape) {
   const Widest w = widest(spec, placement);
-  return score_rows_of(
-      w.heads == 0 ? 0 : score_sizes(w, n_threads, n_slots, n_queries, values, replay).total);
+  return score_rows_of(w.heads == 0 ? 0 : score_sizes(w, n_threads, shape).total);
 }
 
 Result<std::unique_ptr<ScoreScratch>> CpuScorer::create_scratch(const ScoreShape& shape) const {
-  const auto [n_slots, n_queries, n_positions, values, replay] = shape;
   auto out = std::make_unique<CpuScoreScratch>();
   const Widest w = widest(*plan_.spec, plan_.placement);
-  const ScoreSizes s = score_sizes(w, pool_.size(), n_slots, n_queries, values, replay);
+  const ScoreSizes s = score_sizes(w, pool_.size(), shape);
   SHARPI_TRY_ASSIGN(out->memory,
                     HostBuffer::allocate(meter_, w.heads == 0 ? 0 : s.total, "scoring scratch"));
-  out->n_slots = n_slots;
-  out->n_queries = n_queries;
-  out->values = values;
+  out->n_slots = shape.n_slots;
+  out->n_queries = shape.n_queries;
+  out->values = shape.values;
   if (w.heads == 0) return std::unique_ptr<ScoreScratch>(std::move(out));  // nothing to score here
   std::byte* at = out->memory.data();
   const auto take = [&](uint64_t bytes) {
@@ -146,10 +148,11 @@ Result<std::unique_ptr<ScoreScratch>> CpuScorer::create_scratch(const ScoreShape
   };
   out->sum = reinterpret_cast<float*>(take(s.row));
   out->max = reinterpret_cast<float*>(take(s.row));
-  out->norms = values ? reinterpret_cast<float*>(take(s.norms)) : nullptr;
+  out->norms = shape.values ? reinterpret_cast<float*>(take(s.norms)) : nullptr;
   out->queries = reinterpret_cast<float*>(take(s.queries));
   out->weights = reinterpret_cast<float*>(take(s.weights));
   out->visible = reinterpret_cast<uint32_t*>(take(s.visible));
+  out->keys = take(s.keys);
   out->kernel = at;
   out->kernel_bytes = s.kernel;
   return std::unique_ptr<ScoreScratch>(std::move(out));
@@ -242,33 +245,46 @@ namespace {
 
 /// out[block] = max(that, the largest product that any key within a block's bounds can have with a
 /// query of one head), with the logarithm of what the query's terms count.
-void raise_bounds(const KeysOfHead& keys, const float* q, uint32_t dim, float scale, float weight,
-                  float* out) {
-  for (uint32_t b = 0; b < keys.n; ++b) {
-    const float *low = keys.bounds + uint64_t{b} * 2 * dim, *high = low + dim;
+void raise_bounds(std::span<const uint16_t> bounds, const float* q, uint32_t dim, float scale,
+                  float weight, float* out) {
+  for (const uint16_t* low = bounds.data(); low < bounds.data() + bounds.size(); low += 2 * dim) {
+    const uint16_t* high = low + dim;
     float most = 0;
-    for (uint32_t e = 0; e < dim; ++e) most += std::max(q[e] * low[e], q[e] * high[e]);
-    out[b] = std::max(out[b], most * scale + std::log(weight));
+    for (uint32_t e = 0; e < dim; ++e)
+      most += std::max(q[e] * f32_from_bf16(low[e]), q[e] * f32_from_bf16(high[e]));
+    *out = std::max(*out, most * scale + std::log(weight));
+    ++out;
+  }
+}
+
+/// A head's own keys, one behind the other.
+void gather_keys(const CpuSession& session, uint32_t layer, uint32_t head, uint32_t n,
+                 std::byte* to) {
+  const bool by_head = session.is_layer_by_head(layer);
+  const KvView v = by_head ? session.head_view(layer, head) : session.view(layer);
+  const KvHeadParts parts(v, false, by_head ? 0 : head);
+  for (uint32_t slot = 0; slot < n; ++slot) {
+    for (const KvPart& part : parts) {
+      std::memcpy(to, v.k_row(slot) + part.offset, part.bytes);
+      to += part.bytes;
+    }
   }
 }
 
 }  // namespace
 
-Status CpuScorer::score_keys(TierSession& session, const ScoreRequest& request,
-                             const KeysOfHead& keys, ScoreScratch& scratch, float* out) const {
+Status CpuScorer::score_bounds(TierSession& session, const ScoreRequest& request,
+                               RowArchive& archive, ScoreScratch& scratch, float* out,
+                               uint32_t stride) const {
   auto& s = static_cast<CpuScoreScratch&>(scratch);
   const auto& own = static_cast<CpuSession&>(session);
   const ModelSpec& spec = *plan_.spec;
-  if ((keys.bounds == nullptr && keys.n > s.n_slots) || request.n_queries > s.n_queries) {
-    return Status::error(Code::kInternal,
-                         "the scratch of scoring is too small for %u keys and %u queries", keys.n,
+  const uint32_t n_heads = archive.n_heads(request.layer);
+  if (request.n_queries > s.n_queries)
+    return Status::error(Code::kInternal, "the scratch of scoring is too small for %u queries",
                          request.n_queries);
-  }
-  describe_queries(request, keys.head + 1, s.visible, s.weights);
-  uint32_t* visible = s.visible + uint64_t{keys.head} * request.n_queries;
-  for (uint32_t i = 0; i < request.n_queries; ++i) visible[i] += keys.n_seen;
-  std::fill_n(s.sum, keys.n * size_t{keys.bounds == nullptr}, 0.0f);
-  std::fill_n(out, keys.n, keys.bounds == nullptr ? 0.0f : -std::numeric_limits<float>::infinity());
+  describe_queries(request, n_heads, s.visible, s.weights);
+  std::fill_n(out, uint64_t{n_heads} * stride, -std::numeric_limits<float>::infinity());
   for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
     if (!reads_rows_of(spec, l, request.layer)) continue;
     const AttentionSpec& a = spec.layers[l].attention;
@@ -276,27 +292,80 @@ Status CpuScorer::score_keys(TierSession& session, const ScoreRequest& request,
     const uint32_t group = a.n_heads / a.n_kv_heads;
     SHARPI_TRY(gather_queries(own, l, request.source, request.first_position, request.n_queries,
                               row, s.queries));
-    const float* first = s.queries + uint64_t{keys.head} * group * dim;
-    if (keys.bounds != nullptr) {
+    for (uint32_t h = 0; h < n_heads; ++h) {
+      const uint64_t blocks = div_up(archive.positions(request.layer, h).size(), kArchiveBlock);
+      const std::span<const uint16_t> bounds{archive.bounds(request.layer, h, 0).data(),
+                                             blocks * 2 * dim};
       for (uint32_t i = 0; i < request.n_queries * group; ++i)
-        raise_bounds(keys, first + i / group * row + i % group * dim, a.head_dim, a.scale,
-                     s.weights[i / group], out);
-      continue;
+        raise_bounds(bounds, s.queries + i / group * row + (h * group + i % group) * dim,
+                     a.head_dim, a.scale, s.weights[i / group], out + uint64_t{h} * stride);
     }
-    ScoreTask t;
-    t.kv = keys.keys;
-    t.n_slots = keys.n;
-    t.q = first;
-    t.q_stride = row;
-    t.n_queries = request.n_queries;
+  }
+  return Status::ok();
+}
+
+Status CpuScorer::score_head_beside(const CpuSession& session, const ScoreRequest& request,
+                                    const ArchivedRows& archived, uint32_t head, CpuScoreScratch& s,
+                                    float* out) const {
+  const ModelSpec& spec = *plan_.spec;
+  const KvLayerLayout& own = *session.layout().find(request.layer);
+  const uint32_t n_archived = archived.n[head],
+                 n_own = request.ledger->n_slots(request.layer, head), n = n_archived + n_own;
+  const uint64_t k_bytes = own.k_row_bytes / own.n_heads;
+  const uint32_t* rows = archived.rows + uint64_t{head} * archived.stride;
+  for (uint32_t i = 0; i < n_archived; ++i)
+    std::memcpy(s.keys + i * k_bytes, archived.archive->row(request.layer, head, false, rows[i]),
+                k_bytes);
+  gather_keys(session, request.layer, head, n_own, s.keys + n_archived * k_bytes);
+  ScoreTask t;
+  t.kv.k = t.kv.v = s.keys;
+  t.kv.block_stride = kKvBlockSlots * k_bytes;
+  t.kv.k_row_bytes = t.kv.v_row_bytes = static_cast<uint32_t>(k_bytes);
+  t.kv.k_dtype = t.kv.v_dtype = own.k_dtype;
+  t.kv.n_heads = 1;
+  t.kv.head_dim = own.head_dim;
+  t.n_slots = n;
+  t.n_queries = request.n_queries;
+  t.visible = s.visible + uint64_t{head} * request.n_queries;
+  t.sum = s.sum;
+  t.max = out;
+  t.weight = s.weights;
+  std::fill_n(s.sum, n, 0.0f);
+  std::fill_n(out, n, 0.0f);
+  for (uint32_t l = request.layer; l < spec.n_layers(); ++l) {
+    if (!reads_rows_of(spec, l, request.layer)) continue;
+    const AttentionSpec& a = spec.layers[l].attention;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    t.q_stride = uint64_t{a.n_heads} * a.head_dim;
+    SHARPI_TRY(gather_queries(session, l, request.source, request.first_position, request.n_queries,
+                              t.q_stride, s.queries));
+    t.q = s.queries + uint64_t{head} * group * a.head_dim;
     t.n_heads = group;
     t.scale = a.scale;
-    if (a.sinks) t.sinks = f32_weights(a.sinks) + uint64_t{keys.head} * group;
-    t.visible = visible;
-    t.sum = s.sum;
-    t.max = out;
-    t.weight = s.weights;
+    t.sinks = a.sinks ? f32_weights(a.sinks) + uint64_t{head} * group : nullptr;
     SHARPI_TRY(score_rows(pool_, kernels_, t, s.kernel, s.kernel_bytes));
+  }
+  return Status::ok();
+}
+
+Status CpuScorer::score_beside(TierSession& session, const ScoreRequest& request,
+                               const ArchivedRows& archived, ScoreScratch& scratch, float* out,
+                               uint32_t stride) const {
+  auto& s = static_cast<CpuScoreScratch&>(scratch);
+  const auto& own = static_cast<CpuSession&>(session);
+  const uint32_t n_heads = archived.archive->n_heads(request.layer);
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    const uint32_t n = archived.n[h] + request.ledger->n_slots(request.layer, h);
+    if (n <= s.n_slots && n <= stride && request.n_queries <= s.n_queries) continue;
+    return Status::error(Code::kInternal,
+                         "the scratch of scoring is too small for %u keys and %u queries", n,
+                         request.n_queries);
+  }
+  describe_queries(request, n_heads, s.visible, s.weights);
+  for (uint32_t h = 0; h < n_heads; ++h) {
+    for (uint32_t i = 0; i < request.n_queries; ++i)
+      s.visible[uint64_t{h} * request.n_queries + i] += archived.n[h];
+    SHARPI_TRY(score_head_beside(own, request, archived, h, s, out + uint64_t{h} * stride));
   }
   return Status::ok();
 }

@@ -23,22 +23,23 @@ class CpuScorer {
   /// All of it outlives the scorer.
   CpuScorer(MemoryMeter& meter, ThreadPool& pool, const KernelSet& kernels, const Plan& plan)
       : meter_(meter), pool_(pool), kernels_(kernels), plan_(plan), turns_(*plan.spec) {}
-  /// The memory rows of a scratch for up to n_slots rows and n_queries queries.
+  /// The memory rows of a scratch.
   static std::vector<MemoryRow> plan_rows(const ModelSpec& spec, const Placement& placement,
-                                          uint32_t n_threads, uint32_t n_slots, uint32_t n_queries,
-                                          bool values, bool replay);
+                                          uint32_t n_threads, const ScoreShape& shape);
 
   Result<std::unique_ptr<ScoreScratch>> create_scratch(const ScoreShape& shape) const;
   std::vector<MemoryRow> scratch_rows(const ScoreShape& shape) const {
-    return plan_rows(*plan_.spec, plan_.placement, pool_.size(), shape.n_slots, shape.n_queries,
-                     shape.values, shape.replay);
+    return plan_rows(*plan_.spec, plan_.placement, pool_.size(), shape);
   }
   /// TierModel::score().
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;
-  /// TierModel::score_keys().
-  Status score_keys(TierSession& session, const ScoreRequest& request, const KeysOfHead& keys,
-                    ScoreScratch& scratch, float* out) const;
+  /// TierModel::score_bounds() and score_beside().
+  Status score_bounds(TierSession& session, const ScoreRequest& request, RowArchive& archive,
+                      ScoreScratch& scratch, float* out, uint32_t stride) const;
+  Status score_beside(TierSession& session, const ScoreRequest& request,
+                      const ArchivedRows& archived, ScoreScratch& scratch, float* out,
+                      uint32_t stride) const;
   /// TierModel::score_waiting().
   Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const;
@@ -46,6 +47,9 @@ class CpuScorer {
  private:
   Status score_by(const CpuSession& session, const ScoreRequest& request,
                   const AttentionSpec& reader, CpuScoreScratch& s) const;
+  Status score_head_beside(const CpuSession& session, const ScoreRequest& request,
+                           const ArchivedRows& archived, uint32_t head, CpuScoreScratch& s,
+                           float* out) const;
   Status norms_of(const CpuSession& session, const ScoreRequest& request, CpuScoreScratch& s) const;
   MemoryMeter& meter_;
   ThreadPool& pool_;

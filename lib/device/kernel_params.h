@@ -28,6 +28,46 @@ struct KvMoveJob {
   uint32_t n_keep = 0;
 };
 
+/// A column of bytes of stored rows to flat memory, or back: row i is at slot slots[i], or i where
+/// there is no list, and at flat + i * flat_bytes. Jobs of one launch do not overlap in what they
+/// write, and read nothing of it.
+struct RowCopyJob {
+  static constexpr uint32_t kByHead = 1, kToRows = 2;
+  std::byte* rows = nullptr;  // of row 0: the bytes that are copied
+  union {
+    uint64_t block_stride = 0;
+    const uint64_t* table;  // device, with kByHead: as KvMoveJob's
+  };
+  std::byte* flat = nullptr;
+  const uint32_t* slots = nullptr;         // device
+  uint32_t row_bytes = 0, flat_bytes = 0;  // from row to row
+  uint32_t bytes = 0, n = 0;
+  uint32_t flags = 0, reserved = 0;
+};
+/// `jobs` in device memory; the most rows and bytes of any of them.
+struct RowCopyParams {
+  const RowCopyJob* jobs = nullptr;
+  uint32_t n_jobs = 0, most_rows = 0, most_bytes = 0;
+};
+
+/// What the logarithm of an unnormalised term is at most in blocks of archived keys
+/// (kv/row_archive.h): out = max over queries of the group of scale * sum of max(q low, q high) +
+/// log weight.
+struct BoundsParams {
+  const uint16_t* bounds = nullptr;  // [n_kv][stride][2][head_dim], bf16
+  uint32_t stride = 0, n_blocks = 0;
+  uint32_t n_kv = 0, head_dim = 0;
+  /// As ScoreParams'.
+  const float* queries = nullptr;
+  uint32_t query_rows = 0;
+  uint64_t first_query = 0;
+  uint32_t n_queries = 0, n_heads = 0;
+  float scale = 0.0f;
+  const float* weight = nullptr;  // device, [n_queries]
+  bool add = false;               // out is raised; otherwise it begins at -inf
+  float* out = nullptr;           // [n_kv][n_blocks]
+};
+
 /// A layer of a group whose rows are taken apart: in each of its first n_blocks blocks of 64 slots,
 /// 64 K rows of all heads and 64 V rows become K and V rows of the first head, of the next one and
 /// so on, in the same bytes.

@@ -77,6 +77,10 @@ class DeviceKernels {
   virtual Status take_apart(const ApartParams& p, const Queue& queue) const;
   virtual Status move_units(const UnitMoveParams& p, const Queue& queue) const;
 
+  /// Rows on their way to an archive and back, and bounds of archived keys.
+  virtual Status copy_rows(const RowCopyParams& p, const Queue& queue) const = 0;
+  virtual Status score_bounds(const BoundsParams& p, const Queue& queue) const = 0;
+
   /// The largest k of BestParams; 0 = such rows are not searched.
   virtual uint32_t most_best(uint32_t n_vocab) const = 0;
   virtual uint64_t best_bytes(uint32_t n_rows, uint32_t n_vocab, uint32_t k) const = 0;

@@ -16,6 +16,7 @@
 #include "device/choosing.h"
 #include "device/forward.h"
 #include "device/loaded_model.h"
+#include "device/recall.h"
 #include "device/scoring.h"
 #include "device/session.h"
 #include "tier/tier.h"
@@ -42,6 +43,15 @@ class DeviceModel final : public TierModel {
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const override {
     return scoring_.score(session, request, scratch, out);
+  }
+  Status score_bounds(TierSession& session, const ScoreRequest& request, RowArchive& archive,
+                      ScoreScratch& scratch, float* out, uint32_t stride) const override {
+    return recalls_.score_bounds(session, request, archive, scratch, out, stride);
+  }
+  Status score_beside(TierSession& session, const ScoreRequest& request,
+                      const ArchivedRows& archived, ScoreScratch& scratch, float* out,
+                      uint32_t stride) const override {
+    return recalls_.score_beside(session, request, archived, scratch, out, stride);
   }
   Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const override;
@@ -76,7 +86,8 @@ class DeviceModel final : public TierModel {
         calls_(*m_, forward_),
         replay_(*m_),
         scoring_(*m_),
-        choosing_(*m_, scoring_) {}
+        choosing_(*m_, scoring_),
+        recalls_(*m_, scoring_) {}
 
   std::unique_ptr<LoadedModel> m_;
   Forward forward_;
@@ -84,6 +95,7 @@ class DeviceModel final : public TierModel {
   Replay replay_;
   Scoring scoring_;
   Choosing choosing_;
+  Recalls recalls_;
   uint32_t n_workspaces_ = 0;
 };
 

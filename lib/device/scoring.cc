@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "device/kernels.h"
+#include "device/recall.h"
 
 namespace sharpi::device {
 namespace {
@@ -52,6 +53,9 @@ ScoreSizes score_sizes(const DeviceKernels& kernels, const Widest& w,
   }
   s.replay_of_all = kernels.keeps_by_head();
   if (shape.replay) s.replay = s.replay_of_all ? s.held : s.row;
+  const RecallBytes recall = recall_bytes(shape, w.kv_heads, w.dim);
+  s.recall = recall.device;
+  s.recall_host = recall.pinned;
   return s;
 }
 
@@ -105,16 +109,36 @@ Result<std::unique_ptr<ScoreScratch>> Scoring::create_scratch(const ScoreShape& 
   return std::unique_ptr<ScoreScratch>(std::move(out));
 }
 
-/// Visible rows and weights of the queries, on their way to the device.
-Status Scoring::send_queries(const ScoreRequest& request, DeviceScoreScratch& s,
-                             const DeviceScoreScratch::Layer& layer, ScoreParams* t) const {
+Status Scoring::send_queries(const DeviceSession& own, const ScoreRequest& request,
+                             DeviceScoreScratch& s, const DeviceScoreScratch::Layer& layer,
+                             const uint32_t* n_seen, ScoreParams* t) const {
   std::byte* host = s.host_inputs(static_cast<size_t>(&layer - s.layers.data()));
-  describe_queries(request, layer.n_heads, reinterpret_cast<uint32_t*>(host),
+  auto* visible = reinterpret_cast<uint32_t*>(host);
+  describe_queries(request, layer.n_heads, visible,
                    reinterpret_cast<float*>(host + s.sizes.visible));
+  for (uint32_t i = 0; n_seen != nullptr && i < layer.n_heads * request.n_queries; ++i)
+    visible[i] += n_seen[i / request.n_queries];
+  t->n_queries = request.n_queries;
+  t->query_rows = own.query_rows(request.source);
+  t->first_query = is_by_position(request.source) ? request.first_position : 0;
   t->visible = reinterpret_cast<const uint32_t*>(s.inputs());
   t->weight = reinterpret_cast<const float*>(s.inputs() + s.sizes.visible);
+  t->workspace = s.kernel();
+  t->workspace_bytes = s.sizes.kernel;
   return m_.stream->copy(s.inputs(), host, s.sizes.inputs(), Way::kToDevice,
                          "upload of visible rows");
+}
+
+Status Scoring::take_reader(const DeviceSession& own, const ScoreRequest& request, uint32_t reader,
+                            ScoreParams* t) const {
+  const AttentionSpec& a = m_.spec().layers[reader].attention;
+  t->queries = own.queries(reader, request.source);
+  if (t->queries == nullptr)
+    return Status::error(Code::kInternal, "layer %u has no observed queries", reader);
+  t->n_heads = a.n_heads;
+  t->scale = a.scale;
+  t->sinks = m_.floats(a.sinks);
+  return Status::ok();
 }
 
 /// What `t` says of a layer, head by head where rows are in blocks of one head. Pre: the device has
@@ -176,26 +200,13 @@ Status Scoring::start(DeviceSession& own, const ScoreRequest& request, DeviceSco
   SHARPI_TRY(own.send_tables());
   ScoreParams t;
   t.n_slots = n_slots;
-  t.n_queries = request.n_queries;
   t.sum = out.sum;
   t.max = out.max;
-  t.workspace = s.kernel();
-  t.workspace_bytes = s.sizes.kernel;
-  t.query_rows = own.query_rows(request.source);
-  t.first_query = is_by_position(request.source) ? request.first_position : 0;
-  SHARPI_TRY(send_queries(request, s, *layer, &t));
+  SHARPI_TRY(send_queries(own, request, s, *layer, nullptr, &t));
   uint32_t n_readers = 0;
   for (uint32_t l = request.layer; l < m_.spec().n_layers(); ++l) {
-    const LayerSpec& reader = m_.spec().layers[l];
-    const bool reads =
-        l == request.layer || reader.kv_source() == static_cast<int32_t>(request.layer);
-    if (!reads) continue;
-    t.queries = own.queries(l, request.source);
-    if (t.queries == nullptr)
-      return Status::error(Code::kInternal, "layer %u has no observed queries", l);
-    t.n_heads = reader.attention.n_heads;
-    t.scale = reader.attention.scale;
-    t.sinks = m_.floats(reader.attention.sinks);
+    if (!reads(l, request.layer)) continue;
+    SHARPI_TRY(take_reader(own, request, l, &t));
     t.add = n_readers != 0;
     SHARPI_TRY(score_heads(own, request, t));
     ++n_readers;

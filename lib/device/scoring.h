@@ -32,10 +32,13 @@ struct ScoreSizes {
   /// are looked at once.
   uint64_t replay = 0;
   bool replay_of_all = false;
+  uint64_t recall = 0, recall_host = 0;  // what a recall has there in turn (recall.h)
   uint64_t results() const { return 2 * row + norms; }
   uint64_t inputs() const { return visible + weights; }
-  uint64_t host() const { return results() + n_layers * inputs() + shared + lists + replay; }
-  uint64_t device() const { return results() + inputs() + shared + lists + held + kernel; }
+  uint64_t host() const {
+    return results() + n_layers * inputs() + shared + lists + replay + recall_host;
+  }
+  uint64_t device() const { return results() + inputs() + shared + lists + held + recall + kernel; }
 };
 
 /// Where a layer's results go, [kv heads][n_slots] each.
@@ -68,7 +71,8 @@ class DeviceScoreScratch final : public ScoreScratch {
   float* held(const Layer& l) const {
     return reinterpret_cast<float*>(lists() + sizes.lists) + uint64_t{l.first_list} * shape.n_slots;
   }
-  std::byte* kernel() const { return lists() + sizes.lists + sizes.held; }
+  std::byte* recall() const { return lists() + sizes.lists + sizes.held; }
+  std::byte* kernel() const { return recall() + sizes.recall; }
 
   std::byte* host_inputs(size_t index) const {
     return host.data() + sizes.results() + index * sizes.inputs();
@@ -84,6 +88,8 @@ class DeviceScoreScratch final : public ScoreScratch {
     auto* first = reinterpret_cast<float*>(host_lists() + sizes.lists);
     return sizes.replay_of_all ? first + uint64_t{l.first_list} * shape.n_slots : first;
   }
+
+  std::byte* host_recall() const { return host.data() + host.bytes() - sizes.recall_host; }
 
   const Device* device = nullptr;
   const Queue* stream = nullptr;
@@ -109,6 +115,19 @@ class Scoring {
   /// TierModel::score().
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;
+  /// Visible rows and weights of the queries of a layer, on their way to the device, and what
+  /// launches are told of them; `n_seen`: of each head, rows in front of the session's that every
+  /// query sees, or null.
+  Status send_queries(const DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
+                      const DeviceScoreScratch::Layer& layer, const uint32_t* n_seen,
+                      ScoreParams* t) const;
+  /// Whether queries of a layer look at the rows that `owner` has.
+  bool reads(uint32_t layer, uint32_t owner) const {
+    return layer == owner || m_.spec().layers[layer].kv_source() == static_cast<int32_t>(owner);
+  }
+  /// What they are told of layer `reader`, whose queries look at those rows.
+  Status take_reader(const DeviceSession& own, const ScoreRequest& request, uint32_t reader,
+                     ScoreParams* t) const;
   /// Sums, maxima and, if wanted, norms of a layer, on their way into device memory.
   Status start(DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
                const ScoreOut& out) const;
@@ -120,9 +139,6 @@ class Scoring {
                      const DeviceScoreScratch& s, const DeviceScoreScratch::Layer& layer,
                      LayerScores* out) const;
   Status norms_of(DeviceSession& own, const ScoreRequest& request, NormParams v) const;
-  Status send_queries(const ScoreRequest& request, DeviceScoreScratch& s,
-                      const DeviceScoreScratch::Layer& layer, ScoreParams* t) const;
-
   const LoadedModel& m_;
 };
 

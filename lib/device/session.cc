@@ -52,7 +52,7 @@ class RowList {
 struct FixedBytes {
   uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0;
   BestBytes best;
-  uint64_t ring = 0, observer = 0, replay = 0, moves = 0;
+  uint64_t ring = 0, observer = 0, replay = 0, moves = 0, archive = 0, bounds = 0;
   HeadTableBytes tables;
   uint32_t n_recurrent = 0;
 };
@@ -71,6 +71,10 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
     for (const KvGroup& g : layout.groups)
       heads.push_back(g.ring ? HeadBlocks() : HeadBlocks(g, g.capacity));
     b.tables = HeadTables::bytes_of(heads);
+  }
+  if (session.archive_rows != 0) {
+    b.archive = archive_stage_bytes(layout);
+    b.bounds = archive_bounds_bytes(layout, session.archive_rows);
   }
   const StateLayout state = make_state_layout(spec, placement, DeviceIndex::kHere);
   const QueryLayout queries = make_query_layout(spec, placement, DeviceIndex::kHere);
@@ -96,6 +100,9 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_COMPACTION, "lists of kept rows", b.moves);
   rows->device(SHARPI_ROW_COMPACTION, "tables of rows by head", b.tables.device);
   rows->pinned(SHARPI_ROW_COMPACTION, "tables of rows by head", b.tables.pinned);
+  rows->device(SHARPI_ROW_COMPACTION, "rows on their way to the archive", b.archive);
+  rows->pinned(SHARPI_ROW_COMPACTION, "rows on their way to the archive", b.archive);
+  rows->device(SHARPI_ROW_COMPACTION, "bounds of archived rows", b.bounds);
   rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
   rows->device(SHARPI_ROW_RECURRENT, "rows of drafts", b.drafts, b.n_recurrent);
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
@@ -130,7 +137,8 @@ DeviceSession::DeviceSession(const LoadedModel& model, const SessionShape& shape
       copies_(*device_, *stream_),
       best_(*device_, *stream_),
       moves_(*device_, *stream_),
-      tables_(*device_, *stream_) {
+      tables_(*device_, *stream_),
+      archive_rows_(*device_, *stream_, *this) {
   if (!can_keep_by_head()) return;
   staged_.reserve(plan_->spec->layers.size());
   prepare_heads();
@@ -160,6 +168,7 @@ Status DeviceSession::allocate() {
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
   SHARPI_TRY_ASSIGN(scores_, DeviceBuffer::allocate(*device_, b.replay, "replay scores"));
   if (b.tables.device != 0) SHARPI_TRY(take_head_tables());
+  SHARPI_TRY(archive_rows_.allocate(b.archive, b.bounds));
   return moves_.allocate(b.moves);
 }
 
@@ -220,6 +229,8 @@ std::vector<MemoryRow> DeviceSession::memory_rows() const {
   b.replay = scores_.bytes();
   b.moves = moves_.bytes();
   b.tables = tables_.bytes();
+  b.archive = archive_rows_.stage_bytes();
+  b.bounds = archive_rows_.bounds_bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
   push_fixed(&rows, b);
   return out;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "device/archive_rows.h"
 #include "device/batch.h"
 #include "device/best_logits.h"
 #include "device/device.h"
@@ -77,6 +78,9 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   const KvHeadRows* head_rows(uint32_t layer) const;
   KvView kernel_view(uint32_t layer, uint32_t head) const;
 
+  RemoteRows* remote_rows() override { return &archive_rows_; }
+  const ArchiveRows& archive_rows() const { return archive_rows_; }
+
   Status read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                    void* out) const override;
   Status write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -105,6 +109,7 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   KvMoves moves_;
   std::vector<KvMove> staged_;
   HeadTables tables_;
+  ArchiveRows archive_rows_;
   mutable std::mutex way_out_;  // of what const calls share: the next one
   PinnedBuffer logits_host_;    // one row on its way out
 };

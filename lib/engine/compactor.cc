@@ -129,7 +129,14 @@ Status Compactor::move_rows(const CompactRequest& r, const std::vector<KvMove>& 
     for (const auto& tier : core_.tiers) tier->store().discard_moves();
     return owned;
   }
-  if (core_.archive.is_reserved()) archive_evicted(core_, moves);
+  if (core_.archive.is_reserved()) {
+    const Status archived = archive_evicted(core_, moves);
+    if (!archived.is_ok()) {  // a device that has failed, with the session's rows
+      core_.archive.clear();
+      for (const auto& tier : core_.tiers) tier->store().discard_moves();
+      return archived;
+    }
+  }
   for (const auto& tier : core_.tiers) tier->store().apply_moves();
   if (core_.shape.replay_every != 0) core_.transcript.mark_scored();
   core_.transcript.compact(moves);

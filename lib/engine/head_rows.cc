@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/head_rows.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -53,23 +54,82 @@ void HeadRows::write(uint32_t slot, bool value, const std::byte* from) noexcept 
   }
 }
 
-void archive_evicted(SessionCore& core, std::span<const KvMove> moves) noexcept {
-  const std::span<uint32_t> slots = core.archive.slots();
+void RowsThatCame::read(uint32_t i, bool value, std::byte* to) const {
+  const uint64_t bytes = core_.archive.row_bytes(layer_, value);
+  std::memcpy(to, rows_.sides[value] + i * bytes, bytes);
+}
+
+namespace {
+
+/// Rows of a layer that come from a device go into the archive.
+class IntoArchive final : public RowTaker {
+ public:
+  IntoArchive(SessionCore& core, uint32_t layer, std::span<const RowsOfHead> lists)
+      : core_(core), layer_(layer), lists_(lists) {}
+  void take(uint32_t list, uint32_t first, uint32_t n, const ArrivedRows& rows) noexcept override {
+    const RowsOfHead& of = lists_[list];
+    core_.archive.insert(layer_, of.head, n,
+                         RowsThatCame(core_, layer_, of.head, of.slots.subspan(first, n), rows));
+  }
+
+ private:
+  SessionCore& core_;
+  const uint32_t layer_;
+  std::span<const RowsOfHead> lists_;
+};
+
+/// Slots of [first, end) that `keep` has not, ascending.
+std::span<const uint32_t> evicted(std::span<const uint32_t> keep, uint32_t first, uint32_t end,
+                                  std::span<uint32_t> room) {
+  auto kept = std::lower_bound(keep.begin(), keep.end(), first);
+  size_t n = 0;
+  for (uint32_t slot = first; slot < end; ++slot) {
+    if (kept != keep.end() && *kept == slot)
+      ++kept;
+    else
+      room[n++] = slot;
+  }
+  return room.first(n);
+}
+
+constexpr uint32_t kHeadsAtOnce = 64;
+
+/// Those of a layer's heads from `head` on whose slots are in [first, first + as many as the
+/// archive lists).
+Status archive_slots(SessionCore& core, const KvMove& m, uint32_t first, uint32_t head) {
+  RowArchive& archive = core.archive;
+  RowsOfHead lists[kHeadsAtOnce];
+  size_t n_lists = 0;
+  for (uint32_t h = head; h < std::min(archive.n_heads(m.layer), head + kHeadsAtOnce); ++h) {
+    const uint32_t end = std::min(core.ledger().n_slots(m.layer, h), first + archive.n_slots());
+    const std::span<const uint32_t> slots =
+        evicted(m.keep[m.keep.size() == 1 ? 0 : h], first, end, archive.slots(h));
+    if (!slots.empty()) lists[n_lists++] = {h, slots};
+  }
+  const std::span<const RowsOfHead> all{lists, n_lists};
+  if (RemoteRows* remote = core.tier_of(m.layer).remote_rows(); remote != nullptr) {
+    IntoArchive into(core, m.layer, all);
+    return remote->read(m.layer, all, into);
+  }
+  for (const RowsOfHead& of : all) {
+    const HeadRows rows(core, m.layer, of.head);
+    archive.insert(m.layer, of.head, static_cast<uint32_t>(of.slots.size()),
+                   RowsAtSlots(rows, of.slots));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status archive_evicted(SessionCore& core, std::span<const KvMove> moves) noexcept {
   for (const KvMove& m : moves) {
-    for (uint32_t h = 0; h < core.archive.n_heads(m.layer); ++h) {
-      const HeadRows rows(core, m.layer, h);
-      const std::span<const uint32_t> keep = m.keep[m.keep.size() == 1 ? 0 : h];
-      uint32_t n = 0;
-      size_t kept = 0;
-      for (uint32_t slot = 0; slot < rows.n_rows(); ++slot) {
-        if (kept < keep.size() && keep[kept] == slot)
-          ++kept;
-        else
-          slots[n++] = slot;
-      }
-      if (n != 0) core.archive.insert(m.layer, h, n, RowsAtSlots(rows, slots.first(n)));
+    const uint32_t n = core.ledger().n_slots(m.layer);
+    for (uint32_t first = 0; first < n; first += core.archive.n_slots()) {
+      for (uint32_t h = 0; h < core.archive.n_heads(m.layer); h += kHeadsAtOnce)
+        SHARPI_TRY(archive_slots(core, m, first, h));
     }
   }
+  return Status::ok();
 }
 
 }  // namespace sharpi

@@ -2,7 +2,8 @@
 // One KV head's rows of a layer, however the layer's are stored: together with those of the other
 // heads, or in blocks of one head. A row here is the head's own part, its planes one behind the
 // other, as RowArchive has it. And the way of rows that a compaction evicts into the archive.
-// Rows are in host memory. Owns nothing. Thread rule: as Session.
+// Rows are in host memory, or come from a device (tier/remote_rows.h). Owns nothing. Thread rule:
+// as Session.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include "engine/session_core.h"
 #include "kv/kv_store.h"
 #include "kv/row_archive.h"
+#include "tier/remote_rows.h"
 
 namespace sharpi {
 
@@ -54,8 +56,30 @@ class RowsAtSlots final : public RowArchive::Source {
   std::span<const uint32_t> slots_;
 };
 
+/// The same of rows that have come from a device.
+class RowsThatCame final : public RowArchive::Source {
+ public:
+  RowsThatCame(const SessionCore& core, uint32_t layer, uint32_t head,
+               std::span<const uint32_t> slots, const ArrivedRows& rows)
+      : core_(core), rows_(rows), slots_(slots), layer_(layer), head_(head) {}
+  void read(uint32_t i, bool value, std::byte* to) const override;
+  uint32_t position(uint32_t i) const override {
+    return core_.ledger().position(layer_, head_, slots_[i]);
+  }
+  float score(uint32_t i) const override {
+    return rows_.scores == nullptr ? 0.0f : rows_.scores[i];
+  }
+
+ private:
+  const SessionCore& core_;
+  const ArrivedRows& rows_;
+  std::span<const uint32_t> slots_;
+  uint32_t layer_, head_;
+};
+
 /// The rows that these moves leave behind go into the session's archive. Pre: there is one, and the
-/// moves are not made yet.
-void archive_evicted(SessionCore& core, std::span<const KvMove> moves) noexcept;
+/// moves are not made yet. Allocates nothing; only a device that fails fails here, and what the
+/// archive has then is not to be used.
+Status archive_evicted(SessionCore& core, std::span<const KvMove> moves) noexcept;
 
 }  // namespace sharpi

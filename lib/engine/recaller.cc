@@ -20,26 +20,38 @@ double ms_since(std::chrono::steady_clock::time_point start) {
 /// Archived rows of a head that are scored in any case: leaving out some of so few saves nothing.
 constexpr uint64_t kScoredRows = 1024;
 
+uint32_t blocks_of(const RowArchive& archive, uint32_t layer, uint32_t head) {
+  return static_cast<uint32_t>(div_up(archive.positions(layer, head).size(), kArchiveBlock));
+}
+
 }  // namespace
 
 /// Memory of one call, taken before the first row moves.
 struct Recaller::Desk {
-  /// What changes places in a head: rows of the archive, and slots of the session, ascending.
+  /// What changes places in a head: slots of the archive, those of the session that their rows
+  /// take, and those of the rows that go, all ascending by position.
   struct Exchange {
-    std::vector<uint32_t> in, out;
+    std::vector<uint32_t> in, slots_in, out;
   };
-  std::unique_ptr<ScoreScratch> scratch;
-  uint32_t n_blocks = 0;                       // whose rows are scored, of a head
-  std::vector<std::byte> keys;                 // of the session's rows and of these blocks
-  std::vector<float> terms;                    // by position
-  std::vector<float> bounds, wanted;           // one head's, by block and by key
-  std::vector<float> by_position;              // terms, spread
+  void make_changes(uint32_t layer, uint32_t n_heads, uint32_t most) {
+    changes[layer].resize(n_heads);
+    for (Exchange& e : changes[layer]) {
+      for (std::vector<uint32_t>* list : {&e.in, &e.slots_in, &e.out}) list->reserve(most);
+    }
+  }
+  std::vector<std::unique_ptr<ScoreScratch>> scratch;  // per tier, null where it has no such layers
+  uint32_t most_heads = 0;                             // of a layer
+  uint32_t n_blocks = 0, all_blocks = 0;               // of a head: whose rows are scored, and all
+  uint32_t n_slots = 0, n_keys = 0;                    // the most of a head
+  std::vector<float> terms, by_position;               // by position, and spread
+  std::vector<float> bounds, wanted;                   // [head][all_blocks], [head][n_keys]
+  std::vector<uint32_t> listed, n_listed;      // archived rows that are scored, of each head
   std::vector<uint32_t> blocks, order;         // one head's
   std::vector<std::vector<Exchange>> changes;  // [layer][head]
-  std::vector<std::byte> rows;                 // one head's, and behind them those that come in
-  std::vector<uint32_t> positions;             // of the same
+  std::vector<HeadExchange> moves;             // one layer's
+  std::vector<uint32_t> positions;             // [head][n_slots], of rows as they will be
+  std::vector<std::byte> rows;                 // one head's, and behind them those that come
   std::vector<float> scores;                   // of the same
-  uint32_t n_keys = 0;                         // the most that `keys` takes
 };
 
 Status Recaller::recall(const sharpi_recall_params& p, sharpi_recall_report* report) {
@@ -78,51 +90,71 @@ uint32_t Recaller::fullest_archive(std::span<const uint32_t> layers) const {
 }
 
 /// Four times as many rows as may come in are scored, in whole blocks.
+ScoreShape Recaller::shape_of(const sharpi_recall_params& p, uint32_t n_queries, Desk* d) const {
+  const std::vector<uint32_t> layers = core_.compactable_layers();
+  ScoreShape shape;
+  for (const uint32_t l : layers) {
+    const uint32_t k = core_.archive.row_bytes(l, false);
+    shape.key_bytes = std::max(shape.key_bytes, k);
+    shape.row_bytes = std::max(shape.row_bytes, k + core_.archive.row_bytes(l, true));
+    d->most_heads = std::max(d->most_heads, core_.archive.n_heads(l));
+    for (uint32_t h = 0; h < core_.archive.n_heads(l); ++h)
+      d->all_blocks = std::max(d->all_blocks, blocks_of(core_.archive, l, h));
+  }
+  const uint64_t wanted = div_up(std::max(4 * uint64_t{p.budget}, kScoredRows), kArchiveBlock);
+  d->n_blocks = static_cast<uint32_t>(std::min<uint64_t>(wanted, d->all_blocks));
+  d->n_slots = core_.ledger().max_slots();
+  shape.n_archived = d->n_blocks * kArchiveBlock;
+  d->n_keys = shape.n_slots = d->n_slots + shape.n_archived;
+  shape.n_queries = n_queries;
+  shape.n_positions = core_.shape.n_ctx;
+  shape.n_blocks = d->all_blocks;
+  shape.n_exchanged = std::min(p.budget, fullest_archive(layers));
+  return shape;
+}
+
 Status Recaller::make_desk(const sharpi_recall_params& p, uint32_t n_queries, Lease* lease,
                            Desk* d) {
-  const uint32_t archived = fullest_archive(core_.compactable_layers()),
-                 slots = core_.ledger().max_slots(), n_ctx = core_.shape.n_ctx;
-  const auto all_blocks = static_cast<uint32_t>(div_up(archived, kArchiveBlock));
-  const uint64_t wanted = div_up(std::max(4 * uint64_t{p.budget}, kScoredRows), kArchiveBlock);
-  d->n_blocks = static_cast<uint32_t>(std::min<uint64_t>(wanted, all_blocks));
-  d->n_keys = slots + d->n_blocks * kArchiveBlock;
-  const uint32_t most_in = std::min(p.budget, archived), n_rows = slots + most_in;
-  uint64_t k_bytes = 0, row_bytes = 0, heads = 0;
-  for (const uint32_t l : core_.compactable_layers()) {
-    const uint64_t k = core_.archive.row_bytes(l, false);
-    k_bytes = std::max(k_bytes, k);
-    row_bytes = std::max(row_bytes, k + core_.archive.row_bytes(l, true));
+  const ScoreShape shape = shape_of(p, n_queries, d);
+  const std::vector<uint32_t> layers = core_.compactable_layers();
+  uint64_t heads = 0;
+  d->scratch.resize(core_.tiers.size());
+  std::vector<bool> scores(core_.tiers.size());
+  for (const uint32_t l : layers) {
     heads += core_.archive.n_heads(l);
+    scores[core_.tier_index(l)] = true;
   }
-  const uint64_t key_bytes = round_up(d->n_keys, kKvBlockSlots) * k_bytes;
-  const uint32_t order = slots + archived;  // lists of a head's rows, here and there
-  const ScoreShape shape{d->n_keys, n_queries, n_ctx};
-  const TierModel& tier = *core_.model->tiers()[core_.tier_index(core_.compactable_layers()[0])];
-  HeldBytes held = HeldBytes::of(tier.score_scratch_rows(shape));
-  held += HeldBytes::of_host(key_bytes + n_rows * row_bytes +
-                             sizeof(uint32_t) *
-                                 (2 * uint64_t{n_ctx} + d->n_keys + 2 * uint64_t{all_blocks} +
-                                  order + 2 * uint64_t{n_rows} + 2 * heads * most_in));
+  HeldBytes held;
+  for (size_t t = 0; t < scores.size(); ++t) {
+    if (scores[t]) held += HeldBytes::of(core_.model->tiers()[t]->score_scratch_rows(shape));
+  }
+  const uint64_t n_ctx = core_.shape.n_ctx, n_rows = uint64_t{d->n_slots} + shape.n_exchanged;
+  // Lists of a head's rows, here and there, and what there is of each head.
+  const uint64_t order = uint64_t{d->n_slots} + fullest_archive(layers),
+                 of_head = uint64_t{d->all_blocks} + d->n_keys + shape.n_archived + d->n_slots + 1;
+  held +=
+      HeldBytes::of_host(n_rows * (shape.row_bytes + sizeof(float)) +
+                         sizeof(uint32_t) * (2 * n_ctx + d->most_heads * of_head + d->all_blocks +
+                                             order + 3 * heads * shape.n_exchanged));
   SHARPI_TRY(lease->take(held));
-  SHARPI_TRY_ASSIGN(d->scratch, tier.create_score_scratch(shape));
-  d->keys.resize(key_bytes);
+  for (size_t t = 0; t < scores.size(); ++t) {
+    if (!scores[t]) continue;
+    SHARPI_TRY_ASSIGN(d->scratch[t], core_.model->tiers()[t]->create_score_scratch(shape));
+  }
   d->terms.resize(n_ctx);
   d->by_position.resize(n_ctx);
-  d->wanted.resize(d->n_keys);
-  d->blocks.resize(all_blocks);
-  d->bounds.resize(all_blocks);
+  d->bounds.resize(uint64_t{d->most_heads} * d->all_blocks);
+  d->wanted.resize(uint64_t{d->most_heads} * d->n_keys);
+  d->listed.resize(uint64_t{d->most_heads} * shape.n_archived);
+  d->n_listed.resize(d->most_heads);
+  d->blocks.resize(d->all_blocks);
   d->order.resize(order);
-  d->rows.resize(n_rows * row_bytes);
-  d->positions.resize(n_rows);
+  d->moves.reserve(d->most_heads);
+  d->positions.resize(uint64_t{d->most_heads} * d->n_slots);
+  d->rows.resize(n_rows * shape.row_bytes);
   d->scores.resize(n_rows);
   d->changes.resize(core_.spec().n_layers());
-  for (const uint32_t l : core_.compactable_layers()) {
-    d->changes[l].resize(core_.archive.n_heads(l));
-    for (Desk::Exchange& e : d->changes[l]) {
-      e.in.reserve(most_in);
-      e.out.reserve(most_in);
-    }
-  }
+  for (const uint32_t l : layers) d->make_changes(l, core_.archive.n_heads(l), shape.n_exchanged);
   return Status::ok();
 }
 
@@ -137,55 +169,53 @@ ScoreRequest Recaller::request(const CompactRequest& r, uint32_t layer) const {
   return q;
 }
 
-/// The session's rows of a head and those of its archive's best blocks, in one softmax: the largest
-/// terms go to their positions.
-Status Recaller::score_head(const CompactRequest& r, const HeadRows& rows, uint32_t layer,
-                            uint32_t head, Desk* d) {
-  const RowArchive& archive = core_.archive;
-  const TierModel& tier = *core_.model->tiers()[core_.tier_index(layer)];
-  TierSession& session = core_.tier_of(layer);
-  const uint32_t archived = archive.n_rows(layer, head);
-  const auto blocks = static_cast<uint32_t>(div_up(archived, kArchiveBlock));
-  const KvLayerLayout& own = *core_.store(layer).layout().find(layer);
-  KeysOfHead keys;
-  keys.head = head;
-  keys.n = blocks;
-  keys.bounds = archive.bounds(layer, head, 0).data();
-  const std::vector<float>& bound = d->bounds;
-  SHARPI_TRY(tier.score_keys(session, request(r, layer), keys, *d->scratch, d->bounds.data()));
+/// Lists the rows of a head's best blocks; how many there are.
+uint32_t Recaller::list_best_blocks(uint32_t layer, uint32_t head, Desk* d) const {
+  const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
+  const uint32_t blocks = blocks_of(core_.archive, layer, head);
+  const float* bound = d->bounds.data() + uint64_t{head} * d->all_blocks;
   const auto first = d->blocks.begin(), end = first + blocks;
   std::iota(first, end, 0u);
   const uint32_t best = std::min(d->n_blocks, blocks);
   std::partial_sort(first, first + best, end, [&](uint32_t a, uint32_t b) {
     return bound[a] != bound[b] ? bound[a] > bound[b] : a < b;
   });
-  const uint32_t k_bytes = rows.row_bytes(false);
+  uint32_t* const list = d->listed.data() + uint64_t{head} * d->n_blocks * kArchiveBlock;
   uint32_t n = 0;
-  const auto next = [&] { return d->keys.data() + uint64_t{n} * k_bytes; };
   for (uint32_t i = 0; i < best; ++i) {
-    const uint32_t from = d->blocks[i] * kArchiveBlock,
-                   to = std::min(from + kArchiveBlock, archived);
-    std::copy_n(archive.row(layer, head, false, from), uint64_t{to - from} * k_bytes, next());
-    for (uint32_t row = from; row < to; ++row) d->order[n++] = row;
+    const size_t from = d->blocks[i] * kArchiveBlock;
+    for (size_t slot = from; slot < std::min(from + kArchiveBlock, archived.size()); ++slot) {
+      if (archived[slot] != kNoRow) list[n++] = static_cast<uint32_t>(slot);
+    }
   }
-  keys.n_seen = n;
-  for (uint32_t slot = 0; slot < rows.n_rows(); ++slot) {
-    rows.read(slot, false, next());
-    ++n;
-  }
-  keys.n = n;
-  keys.bounds = nullptr;
-  keys.keys.k = keys.keys.v = d->keys.data();
-  keys.keys.block_stride = uint64_t{kKvBlockSlots} * k_bytes;
-  keys.keys.k_row_bytes = keys.keys.v_row_bytes = k_bytes;
-  keys.keys.k_dtype = keys.keys.v_dtype = own.k_dtype;
-  keys.keys.n_heads = 1;
-  keys.keys.head_dim = own.head_dim;
-  SHARPI_TRY(tier.score_keys(session, request(r, layer), keys, *d->scratch, d->wanted.data()));
-  const std::span<const uint32_t> positions = archive.positions(layer, head);
-  for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t p = i < keys.n_seen ? positions[d->order[i]] : rows.position(i - keys.n_seen);
-    d->terms[p] = std::max(d->terms[p], d->wanted[i]);
+  return n;
+}
+
+/// The session's rows of each head and those of its archive's best blocks, in one softmax: the
+/// largest terms go to their positions.
+Status Recaller::score_layer(const CompactRequest& r, uint32_t layer, Desk* d) {
+  RowArchive& archive = core_.archive;
+  const size_t t = core_.tier_index(layer);
+  const TierModel& tier = *core_.model->tiers()[t];
+  TierSession& session = *core_.tiers[t];
+  const ScoreRequest q = request(r, layer);
+  SHARPI_TRY(
+      tier.score_bounds(session, q, archive, *d->scratch[t], d->bounds.data(), d->all_blocks));
+  for (uint32_t h = 0; h < archive.n_heads(layer); ++h)
+    d->n_listed[h] = list_best_blocks(layer, h, d);
+  const ArchivedRows archived{&archive, d->listed.data(), d->n_listed.data(),
+                              d->n_blocks * kArchiveBlock};
+  SHARPI_TRY(tier.score_beside(session, q, archived, *d->scratch[t], d->wanted.data(), d->n_keys));
+  for (uint32_t h = 0; h < archive.n_heads(layer); ++h) {
+    const std::span<const uint32_t> positions = archive.positions(layer, h);
+    const uint32_t* list = d->listed.data() + uint64_t{h} * archived.stride;
+    const float* term = d->wanted.data() + uint64_t{h} * d->n_keys;
+    const auto count = [&](uint32_t position) {
+      d->terms[position] = std::max(d->terms[position], *term++);
+    };
+    for (uint32_t i = 0; i < d->n_listed[h]; ++i) count(positions[list[i]]);
+    for (uint32_t slot = 0; slot < core_.ledger().n_slots(layer, h); ++slot)
+      count(core_.ledger().position(layer, h, slot));
   }
   return Status::ok();
 }
@@ -197,10 +227,7 @@ Status Recaller::score(const CompactRequest& r, Desk* d) {
                       (r.progress != nullptr &&
                        r.progress(r.user_data, SHARPI_PHASE_COMPACT, i, layers.size()) != 0);
     if (stop) return Status::error(Code::kCancelled, "the recall was cancelled; nothing changed");
-    for (uint32_t h = 0; h < core_.archive.n_heads(layers[i]); ++h) {
-      const HeadRows rows(core_, layers[i], h);
-      SHARPI_TRY(score_head(r, rows, layers[i], h, d));
-    }
+    SHARPI_TRY(score_layer(r, layers[i], d));
   }
   smooth_terms(r.for_layer(1), d->terms.data(), core_.ledger().n_tokens(), d->by_position.data());
   return Status::ok();
@@ -212,16 +239,19 @@ void Recaller::choose_head(const CompactRequest& r, uint32_t budget, const HeadR
   const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
   const uint32_t n = rows.n_rows(), first = std::min(r.sinks, n),
                  last = n - std::min(r.recency, n - first);
-  const auto n_in = static_cast<uint32_t>(archived.size()), n_out = last - first;
+  const uint32_t n_in = core_.archive.n_rows(layer, head), n_out = last - first;
   const uint32_t most = std::min({budget, n_in, n_out});
   if (most == 0) return;
   const auto in = d->order.begin(), out = in + n_in;
-  std::iota(in, out, 0u);
+  for (uint32_t slot = 0, at = 0; slot < archived.size(); ++slot) {
+    if (archived[slot] != kNoRow) in[at++] = slot;
+  }
   std::iota(out, out + n_out, first);
-  const auto score_in = [&](uint32_t i) { return d->by_position[archived[i]]; };
+  const auto score_in = [&](uint32_t slot) { return d->by_position[archived[slot]]; };
   const auto score_out = [&](uint32_t slot) { return d->by_position[rows.position(slot)]; };
+  const auto earlier = [&](uint32_t a, uint32_t b) { return archived[a] < archived[b]; };
   std::partial_sort(in, in + most, out, [&](uint32_t a, uint32_t b) {
-    return score_in(a) != score_in(b) ? score_in(a) > score_in(b) : a < b;
+    return score_in(a) != score_in(b) ? score_in(a) > score_in(b) : earlier(a, b);
   });
   std::partial_sort(out, out + most, out + n_out, [&](uint32_t a, uint32_t b) {
     return score_out(a) != score_out(b) ? score_out(a) < score_out(b) : a > b;
@@ -231,12 +261,29 @@ void Recaller::choose_head(const CompactRequest& r, uint32_t budget, const HeadR
     e.in.push_back(in[i]);
     e.out.push_back(out[i]);
   }
-  std::sort(e.in.begin(), e.in.end());
+  std::sort(e.in.begin(), e.in.end(), earlier);
   std::sort(e.out.begin(), e.out.end());
 }
 
-/// The rows of a head change places; those of the session stay ascending by position.
-void Recaller::exchange(uint32_t layer, uint32_t head, Desk* d) noexcept {
+/// Where the rows of a head will be, by position.
+void Recaller::place_head(uint32_t layer, uint32_t head, Desk* d) const {
+  const KvLedger& ledger = core_.ledger();
+  Desk::Exchange& e = d->changes[layer][head];
+  const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
+  const uint32_t n = ledger.n_slots(layer, head);
+  uint32_t* to = d->positions.data() + uint64_t{head} * d->n_slots;
+  size_t in = 0, out = 0;
+  for (uint32_t slot = 0, from = 0; slot < n; ++slot) {
+    while (out < e.out.size() && e.out[out] == from) ++out, ++from;
+    const bool comes =
+        in < e.in.size() && (from == n || archived[e.in[in]] < ledger.position(layer, head, from));
+    if (comes) e.slots_in.push_back(slot);
+    to[slot] = comes ? archived[e.in[in++]] : ledger.position(layer, head, from++);
+  }
+}
+
+/// The rows of a head change places, in host memory.
+void Recaller::exchange_head(uint32_t layer, uint32_t head, Desk* d) noexcept {
   RowArchive& archive = core_.archive;
   HeadRows rows(core_, layer, head);
   const Desk::Exchange& e = d->changes[layer][head];
@@ -245,11 +292,6 @@ void Recaller::exchange(uint32_t layer, uint32_t head, Desk* d) noexcept {
   const auto place = [&](uint32_t i, bool value) {
     return d->rows.data() + uint64_t{i} * bytes + (value ? k : 0);
   };
-  const auto read = [&](uint32_t i, uint32_t position, float score, auto&& row) {
-    d->positions[i] = position;
-    d->scores[i] = score;
-    for (const bool value : rows.sides()) row(value, place(i, value));
-  };
   // The rows that stay, then those that come in.
   uint32_t at = 0;
   for (uint32_t slot = 0, o = 0; slot < n; ++slot) {
@@ -257,28 +299,70 @@ void Recaller::exchange(uint32_t layer, uint32_t head, Desk* d) noexcept {
       ++o;
       continue;
     }
-    read(at++, rows.position(slot), rows.scores() == nullptr ? 0.0f : rows.scores()[slot],
-         [&](bool value, std::byte* to) { rows.read(slot, value, to); });
+    d->scores[at] = rows.scores() == nullptr ? 0.0f : rows.scores()[slot];
+    for (const bool value : rows.sides()) rows.read(slot, value, place(at, value));
+    ++at;
   }
   for (const uint32_t i : e.in) {
-    read(at++, archive.positions(layer, head)[i], archive.score(layer, head, i),
-         [&](bool value, std::byte* to) {
-           std::copy_n(archive.row(layer, head, value, i), archive.row_bytes(layer, value), to);
-         });
+    d->scores[at] = archive.score(layer, head, i);
+    for (const bool value : rows.sides())
+      std::copy_n(archive.row(layer, head, value, i), archive.row_bytes(layer, value),
+                  place(at, value));
+    ++at;
   }
   archive.remove(layer, head, e.in);
-  if (n_in != 0) archive.insert(layer, head, n_in, RowsAtSlots(rows, e.out));
-  uint32_t* order = d->order.data();
-  for (uint32_t slot = 0, a = 0, b = n - n_in; slot < n; ++slot) {
-    const bool stayed = b == n || (a < n - n_in && d->positions[a] < d->positions[b]);
-    order[slot] = stayed ? a++ : b++;
+  archive.insert(layer, head, n_in, RowsAtSlots(rows, e.out));
+  for (uint32_t slot = 0, stayed = 0, came = 0; slot < n; ++slot) {
+    const bool comes = came < n_in && e.slots_in[came] == slot;
+    const uint32_t from = comes ? n - n_in + came++ : stayed++;
+    for (const bool value : rows.sides()) rows.write(slot, value, place(from, value));
+    if (rows.scores() != nullptr) rows.scores()[slot] = d->scores[from];
   }
-  for (uint32_t slot = 0; slot < n; ++slot) {
-    for (const bool value : rows.sides()) rows.write(slot, value, place(order[slot], value));
-    if (rows.scores() != nullptr) rows.scores()[slot] = d->scores[order[slot]];
+}
+
+namespace {
+
+/// Archived rows that have come in make room for those that went out.
+class InPlaceOfThoseThatCame final : public RowTaker {
+ public:
+  InPlaceOfThoseThatCame(SessionCore& core, uint32_t layer, std::span<const HeadExchange> moves)
+      : core_(core), layer_(layer), moves_(moves) {}
+  void take(uint32_t list, uint32_t first, uint32_t n, const ArrivedRows& rows) noexcept override {
+    const HeadExchange& m = moves_[list];
+    if (first == 0) core_.archive.remove(layer_, m.head, m.archived);
+    core_.archive.insert(layer_, m.head, n,
+                         RowsThatCame(core_, layer_, m.head, m.slots_out.subspan(first, n), rows));
   }
-  for (uint32_t slot = 0; slot < n; ++slot) order[slot] = d->positions[order[slot]];
-  core_.transcript.set_positions(layer, head, {order, n});
+
+ private:
+  SessionCore& core_;
+  const uint32_t layer_;
+  std::span<const HeadExchange> moves_;
+};
+
+}  // namespace
+
+/// The rows of a layer change places; those of the session stay ascending by position.
+void Recaller::exchange_layer(uint32_t layer, Desk* d) noexcept {
+  d->moves.clear();
+  for (uint32_t h = 0; h < core_.archive.n_heads(layer); ++h) {
+    place_head(layer, h, d);
+    const Desk::Exchange& e = d->changes[layer][h];
+    if (!e.in.empty())
+      d->moves.push_back({h, core_.ledger().n_slots(layer, h), e.in, e.slots_in, e.out});
+  }
+  const size_t t = core_.tier_index(layer);
+  if (RemoteRows* remote = core_.tiers[t]->remote_rows(); remote != nullptr) {
+    InPlaceOfThoseThatCame sink(core_, layer, d->moves);
+    remote->exchange(layer, d->moves, core_.archive, *d->scratch[t], sink);
+  } else {
+    for (const HeadExchange& m : d->moves) exchange_head(layer, m.head, d);
+  }
+  // From the last head to the first, which may have one list of positions until then.
+  for (uint32_t h = core_.archive.n_heads(layer); h-- > 0;)
+    core_.transcript.set_positions(
+        layer, h,
+        {d->positions.data() + uint64_t{h} * d->n_slots, core_.ledger().n_slots(layer, h)});
 }
 
 Status Recaller::recall_now(const sharpi_recall_params& p, sharpi_recall_report* report) {
@@ -322,7 +406,7 @@ Status Recaller::recall_now(const sharpi_recall_params& p, sharpi_recall_report*
   }
   if (core_.shape.replay_every != 0) core_.transcript.mark_scored();
   for (const uint32_t l : layers) {
-    for (size_t h = desk.changes[l].size(); h-- > 0;) exchange(l, static_cast<uint32_t>(h), &desk);
+    if (!desk.changes[l].empty()) exchange_layer(l, &desk);
   }
   report->archived = fullest_archive(layers);
   report->move_ms = ms_since(moving);

@@ -216,16 +216,9 @@ Status resolve_drafters(const ModelSpec& spec, const SessionShape& priced, Sessi
 
 }  // namespace
 
-Status check_archive(const ModelSpec& spec, const Placement& placement,
-                     const SessionShape& session) {
+Status check_archive(const ModelSpec& spec, const SessionShape& session) {
   for (uint32_t l = 0; session.archive_rows != 0 && l < spec.n_layers(); ++l) {
     if (spec.layers[l].attends_to_all() == nullptr) continue;
-    if (!is_host(placement.mixer[l])) {
-      return Status::error(Code::kUnsupported,
-                           "archives are of rows on the CPU alone, but layer %u of full attention "
-                           "is on a device; set archive_rows to 0, or n_gpu_layers",
-                           l);
-    }
     const uint32_t dim = spec.layers[l].attention.head_dim;
     for (const KvDtype d : {session.dtypes[l].k, session.dtypes[l].v}) {
       if (!spec.layers[l].owns_kv() || dim % kv_codec(d)->block == 0) continue;
@@ -322,7 +315,7 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                          priced.n_ctx);
   }
   SHARPI_TRY(check_automatic_budget(s));
-  SHARPI_TRY(check_archive(spec, placement, s));
+  SHARPI_TRY(check_archive(spec, s));
   return s;
 }
 

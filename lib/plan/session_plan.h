@@ -38,10 +38,9 @@ Result<SessionShape> resolve_session(const ModelSpec& spec, const Placement& pla
                                      const SessionShape& priced,
                                      const sharpi_session_params& params,
                                      const PlanEnvironment& environment);
-/// kUnsupported where a session of this shape has an archive of rows that are on a device, or that
-/// no head has for itself. Pre: the codecs are resolved.
-Status check_archive(const ModelSpec& spec, const Placement& placement,
-                     const SessionShape& session);
+/// kUnsupported where a session of this shape has an archive of rows that no head has for itself.
+/// Pre: the codecs are resolved.
+Status check_archive(const ModelSpec& spec, const SessionShape& session);
 /// kInvalidArgument where sinks and recency, which are kept without a score, may be more rows than
 /// the budget that BUDGET_AUTO leads to.
 Status check_automatic_budget(const SessionShape& s);

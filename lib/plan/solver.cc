@@ -420,7 +420,7 @@ Status solve_over(const SolveInputs& in, PlacementLadder* ladder, Plan* plan) {
     SHARPI_TRY(d.sizer->check_session(*plan->spec, plan->placement.seen_from(d.sizer->device()),
                                       plan->session));
   }
-  SHARPI_TRY(check_archive(*plan->spec, plan->placement, plan->session));
+  SHARPI_TRY(check_archive(*plan->spec, plan->session));
   plan->capture_bytes = capture_bytes(in.sizers, *plan);
   const size_t n = plan->placement.route().size();
   const bool needed = n > 1 || (n != 0 && plan->placement.uses(DeviceIndex::kHost));

@@ -12,6 +12,8 @@
 
 namespace sharpi {
 
+class RowArchive;
+
 /// Where the queries of full-attention layers go during a pass.
 enum class Capture : uint8_t {
   kRing,                // the session's ring of the last capture_window queries, if it has one
@@ -36,13 +38,12 @@ struct ScoreRequest {
   float half_life = 0.0f;  // queries after which a term in LayerScores::max counts half; 0 = never
 };
 
-/// Keys of one KV head, copied from elsewhere: `n_seen` archived ones, which every query of a
-/// request sees, and behind them those of the session's rows; or the bounds of blocks of archived
-/// keys, [n][2][head_dim].
-struct KeysOfHead {
-  uint32_t head = 0, n = 0, n_seen = 0;
-  KvView keys;  // of one head
-  const float* bounds = nullptr;
+/// Archived rows that are scored beside those of a session, a list for each KV head of a layer: of
+/// head h those in slots rows[h * stride + i] of the archive, i < n[h].
+struct ArchivedRows {
+  const RowArchive* archive = nullptr;
+  const uint32_t *rows = nullptr, *n = nullptr;
+  uint32_t stride = 0;
 };
 
 /// Per query of a request, for a layer of n_heads KV heads: how many rows of each head it sees,
@@ -56,6 +57,11 @@ struct ScoreShape {
   uint32_t n_positions = 0;  // of the session: n_ctx
   bool values = false;
   bool replay = false;  // also for TierModel::score_waiting()
+  /// Of a recall, 0 otherwise: of a KV head, archived rows that are scored beside the session's
+  /// (n_slots has both), blocks of them, and rows that change places; the bytes of a head's key and
+  /// of its row, the widest ones.
+  uint32_t n_archived = 0, n_blocks = 0, n_exchanged = 0;
+  uint32_t key_bytes = 0, row_bytes = 0;
 };
 
 /// Scratch of one compaction.

@@ -36,10 +36,23 @@ Result<std::unique_ptr<ExpertHost>> TierModel::create_expert_host(Workspace&) {
   return Status::error(Code::kInternal, "this tier computes no experts for another");
 }
 
-Status TierModel::score_keys(TierSession&, const ScoreRequest& request, const KeysOfHead&,
-                             ScoreScratch&, float*) const {
+namespace {
+
+Status no_archive(const ScoreRequest& request) {
   return Status::error(Code::kInternal, "this tier scores no archived rows of layer %u",
                        request.layer);
+}
+
+}  // namespace
+
+Status TierModel::score_bounds(TierSession&, const ScoreRequest& request, RowArchive&,
+                               ScoreScratch&, float*, uint32_t) const {
+  return no_archive(request);
+}
+
+Status TierModel::score_beside(TierSession&, const ScoreRequest& request, const ArchivedRows&,
+                               ScoreScratch&, float*, uint32_t) const {
+  return no_archive(request);
 }
 
 Status TierModel::score_waiting(TierSession&, const KvLedger&, uint32_t layer,

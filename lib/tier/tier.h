@@ -28,78 +28,16 @@
 #include "tier/pass_progress.h"
 #include "tier/score_request.h"
 #include "tier/segment.h"
+#include "tier/submission.h"
 
 namespace sharpi {
 
 class CompactTables;
 class HostWeights;
 class PipelineStage;
+class RemoteRows;
 class TierSession;
 class Workspace;
-
-/// One session's share of a submission: n_rows consecutive rows of the batch.
-struct SequenceRows {
-  TierSession* session = nullptr;
-  const KvLedger* ledger = nullptr;
-  uint32_t first_row = 0, n_rows = 0;
-  uint64_t position = 0;  // of the first row, as RoPE and rings count: KvLedger::next_position()
-  /// Passes of the session that are under way in front of this one (pipeline_stage.h), whose state
-  /// is not committed yet; and rows in front of this one that the ledger has not: of those passes,
-  /// or of a probe.
-  uint32_t passes_ahead = 0, rows_ahead = 0;
-  /// Logits are wanted for the rows r of this share with r >= first_logit_row (index in the share);
-  /// row n_rows-1 goes to logit row last_logit_row, the one before it to last_logit_row + 1, ...
-  uint32_t first_logit_row = 0;
-  uint32_t last_logit_row = 0;
-  /// How many of the best logits of every wanted row read_best() will be asked for, as far as the
-  /// engine knows; a tier may find them with the pass. 0 = none.
-  uint32_t n_best = 0;
-  /// Rows after the first may be taken back: what recurrent layers need for that is kept, and the
-  /// engine calls commit_rows() for commit_state(). At most the session's n_draft + 1 rows.
-  bool drafted = false;
-  bool replay = false;  // the pass gives its rows their replay scores
-  /// What is added to products of these rows.
-  std::span<const AdapterUse> adapters;
-  /// Where the hidden rows of this share go, as the head's norm leaves them, from row
-  /// first_hidden_row (index in the share) on: [n_rows - first_hidden_row][n_embd]. Null = nobody
-  /// wants them. The tier of the head writes them; a GPU's has to be loaded with Placement::mtp.
-  float* hidden = nullptr;
-  uint32_t first_hidden_row = 0;
-  /// Of an encoder's pair of texts: rows of the first one, 0 = all. An encoder's sequences have
-  /// neither session nor ledger, their submission is transient, and each is a whole text.
-  uint32_t n_first = 0;
-};
-
-struct Submission {
-  const int32_t* tokens = nullptr;  // [n_rows]
-  uint32_t n_rows = 0;
-  std::span<const SequenceRows> sequences;
-  /// Nothing of the pass stays: neither ring buffers nor logits are written; KV rows past the
-  /// ledger's length and the working recurrent state are left as scratch.
-  bool transient = false;
-  /// Of a transient pass: its rows go to ring buffers all the same, because another pass follows
-  /// that sees them. The caller puts back what was there.
-  bool stores_rings = false;
-  /// Rows see each other only, at their true positions.
-  bool no_context = false;
-  Capture capture = Capture::kRing;
-  const std::atomic<bool>* cancel = nullptr;  // polled between blocks that overwrite nothing
-  PassProgress* progress = nullptr;
-  /// Set by a tier before rows of the pass overwrite others in a sliding window's ring buffer: from
-  /// then on a pass that fails has cost its sessions rows. Null = nobody asks.
-  bool* rings_written = nullptr;
-  /// A tier that computes asynchronously calls run() between submitting its work and waiting for
-  /// it.
-  Meanwhile* meanwhile = nullptr;
-  /// Hidden rows [n_rows][n_embd] that the segment starts from and leaves behind, in a workspace's
-  /// handover() memory; null at the ends of a pass. They may be the same. Rows of a chunk may go
-  /// from device to device without the host's memory: then hidden_out is the landing() of the next
-  /// segment's workspace, and there hidden_in is null.
-  const float* hidden_in = nullptr;
-  float* hidden_out = nullptr;
-  /// In a pipeline: workspaces of the devices in front of and behind this one; null at the ends.
-  const Workspace *from = nullptr, *to = nullptr;
-};
 
 class TierSession {
  public:
@@ -124,6 +62,8 @@ class TierSession {
   virtual Status write_replay_scores(uint32_t layer, uint32_t head, uint32_t first, uint32_t n,
                                      const float* in);
   virtual float* host_replay_scores(uint32_t, uint64_t*) const { return nullptr; }
+  /// The way of rows to an archive and back; null: they are in host memory.
+  virtual RemoteRows* remote_rows() { return nullptr; }
   /// Sessions of one submission must be of one format: that is what a tier's kernels can mix.
   virtual uint32_t format() const { return 0; }
   virtual KvStore& store() = 0;
@@ -184,10 +124,18 @@ class TierModel {
   /// replay scores stay for the compaction where rows can be kept by head.
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
-  /// out[keys.n]: the largest term of a request's queries at each key, as in LayerScores::max; or,
-  /// of bounds, what the logarithm of an unnormalised term is at most in each block.
-  virtual Status score_keys(TierSession& session, const ScoreRequest& request,
-                            const KeysOfHead& keys, ScoreScratch& scratch, float* out) const;
+  /// out[head * stride + b]: what the logarithm of an unnormalised term of a request's queries is
+  /// at most in block b of a head's archived rows of the layer. A tier that keeps a copy of the
+  /// bounds is told by the archive which have changed.
+  virtual Status score_bounds(TierSession& session, const ScoreRequest& request,
+                              RowArchive& archive, ScoreScratch& scratch, float* out,
+                              uint32_t stride) const;
+  /// out[head * stride + i]: the largest term of a request's queries at each of these archived
+  /// rows, which every query sees, and behind them at the session's own, all in one softmax, as in
+  /// LayerScores::max.
+  virtual Status score_beside(TierSession& session, const ScoreRequest& request,
+                              const ArchivedRows& archived, ScoreScratch& scratch, float* out,
+                              uint32_t stride) const;
   /// Gives the rows of tokens from ledger.scored_tokens() on their replay scores in a layer.
   virtual Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                                ScoreScratch& scratch) const;

@@ -211,17 +211,6 @@ TEST_P(Ways, CompactionKeepsWhatTheCpuKeeps) {
   }
 }
 
-/// Archives of evicted rows are of rows on the CPU.
-TEST_P(Ways, ArchivesAreTheHostsAlone) {
-  const auto refused =
-      load(-1, [](sharpi_plan_params*, sharpi_session_params* s) { s->archive_rows = 64; });
-  ASSERT_FALSE(refused.is_ok());
-  EXPECT_EQ(refused.status().code(), Code::kUnsupported);
-  EXPECT_NE(refused.status().text().find("archives are of rows on the CPU alone, but layer"),
-            std::string::npos)
-      << refused.status().text();
-}
-
 TEST_P(Ways, AMissingWaitShows) {
   const auto want = talk(open(0));
   const auto model = open(n_layers(), [](sharpi_plan_params* p, sharpi_session_params*) {

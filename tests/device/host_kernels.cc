@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/half.h"
 #include "base/limits.h"
 #include "device/host_device.h"
 #include "device/host_matrix.h"
@@ -230,6 +231,35 @@ void move_job(const KvMoveJob& job, BlockAt&& block_at) {
   for (uint32_t i = 0; i < job.n_keep; ++i) std::memmove(at(i), at(job.keep[i]), job.bytes);
 }
 
+void copy_job(const RowCopyJob& j) {
+  for (uint32_t i = 0; i < j.n; ++i) {
+    const uint64_t slot = j.slots == nullptr ? i : j.slots[i], block = slot / kKvBlockSlots;
+    std::byte* row =
+        j.rows + ((j.flags & RowCopyJob::kByHead) != 0 ? j.table[block] : block * j.block_stride) +
+        slot % kKvBlockSlots * j.row_bytes;
+    std::byte* flat = j.flat + uint64_t{i} * j.flat_bytes;
+    const bool to_rows = (j.flags & RowCopyJob::kToRows) != 0;
+    std::memcpy(to_rows ? row : flat, to_rows ? flat : row, j.bytes);
+  }
+}
+
+void bound_head(const BoundsParams& p, uint32_t g) {
+  const uint32_t dim = p.head_dim, group = p.n_heads / p.n_kv;
+  float* out = p.out + uint64_t{g} * p.n_blocks;
+  if (!p.add) std::fill_n(out, p.n_blocks, -INFINITY);
+  for (uint32_t b = 0; b < p.n_blocks; ++b) {
+    const uint16_t *low = p.bounds + (uint64_t{g} * p.stride + b) * 2 * dim, *high = low + dim;
+    for (uint32_t i = 0; i < p.n_queries * group; ++i) {
+      const uint64_t row = (p.first_query + i / group) % p.query_rows;
+      const float* q = p.queries + (row * p.n_heads + g * group + i % group) * dim;
+      float most = 0;
+      for (uint32_t e = 0; e < dim; ++e)
+        most += std::max(q[e] * f32_from_bf16(low[e]), q[e] * f32_from_bf16(high[e]));
+      out[b] = std::max(out[b], most * p.scale + std::log(p.weight[i / group]));
+    }
+  }
+}
+
 /// A layer's part of a block: rows of K, then of V, to K and V of every head.
 void take_layer_apart(const ApartParams& p, const ApartLayer& l, std::byte* at) {
   const uint64_t bytes = uint64_t{kKvBlockSlots} * (l.row_bytes[0] + l.row_bytes[1]);
@@ -330,6 +360,19 @@ class HostKernels final : public DeviceKernels {
             std::memcpy(unit(m.to), held.data() + i * p.unit_bytes, p.unit_bytes);
         }
       }
+    });
+    return Status::ok();
+  }
+
+  Status copy_rows(const RowCopyParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t j = 0; j < p.n_jobs; ++j) copy_job(p.jobs[j]);
+    });
+    return Status::ok();
+  }
+  Status score_bounds(const BoundsParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t g = 0; g < p.n_kv; ++g) bound_head(p, g);
     });
     return Status::ok();
   }

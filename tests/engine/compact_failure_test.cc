@@ -161,7 +161,6 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
 
 /// Of a compaction that fills an archive, and of a recall from it.
 TEST_F(CompactFailure, EveryAllocationOfARecallMayFailAndChangesNothing) {
-  if (on_gpu()) GTEST_SKIP() << "archives are the CPU's";
   const std::vector<int32_t> probe(40, 3);  // more than a chunk
   use(test::tiny_gemma4(), 0, 256, 256);
   const Chat chat = read(150), twin = read(150);

@@ -5,11 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <random>
 
+#include "base/half.h"
 #include "kv/codec.h"
 #include "kv/rotation.h"
 
@@ -70,9 +72,13 @@ class Archive : public ::testing::TestWithParam<KvDtype> {
   void expect_holds(const RowArchive& a, uint32_t layer, uint32_t head,
                     const std::map<uint32_t, Stored>& want) {
     ASSERT_EQ(a.n_rows(layer, head), want.size());
-    uint32_t i = 0;
+    const std::span<const uint32_t> positions = a.positions(layer, head);
+    ASSERT_EQ(std::count(positions.begin(), positions.end(), kNoRow),
+              static_cast<std::ptrdiff_t>(positions.size() - want.size()));
     for (const auto& [position, row] : want) {
-      ASSERT_EQ(a.positions(layer, head)[i], position) << i;
+      const auto at = std::find(positions.begin(), positions.end(), position);
+      ASSERT_NE(at, positions.end()) << position;
+      const auto i = static_cast<uint32_t>(at - positions.begin());
       ASSERT_EQ(a.score(layer, head, i), row.score) << i;
       for (const bool value : {false, true})
         ASSERT_EQ(std::memcmp(a.row(layer, head, value, i), row.sides[value].data(),
@@ -86,10 +92,9 @@ class Archive : public ::testing::TestWithParam<KvDtype> {
       if (rotation != 0) kv_unrotate(key.data(), kDim, rotation);
       const auto bounds = a.bounds(layer, head, i / kArchiveBlock);
       for (uint32_t e = 0; e < kDim; ++e) {
-        ASSERT_LE(bounds[e], key[e]) << i;
-        ASSERT_GE(bounds[kDim + e], key[e]) << i;
+        ASSERT_LE(f32_from_bf16(bounds[e]), key[e]) << i;
+        ASSERT_GE(f32_from_bf16(bounds[kDim + e]), key[e]) << i;
       }
-      ++i;
     }
   }
   std::vector<KvDtypePair> dtypes_;
@@ -117,11 +122,11 @@ TEST_P(Archive, HoldsWhatAPlainMapHolds) {
       while (here.size() > 160) here.erase(here.begin());
     } else {
       std::vector<uint32_t> gone;
-      uint32_t i = 0;
-      for (auto at = here.begin(); at != here.end(); ++i) {
-        const bool goes = below(4) == 0;
-        if (goes) gone.push_back(i);
-        at = goes ? here.erase(at) : std::next(at);
+      const std::span<const uint32_t> positions = a.positions(layer, head);
+      for (uint32_t slot = 0; slot < positions.size(); ++slot) {
+        if (positions[slot] == kNoRow || below(4) != 0) continue;
+        gone.push_back(slot);
+        here.erase(positions[slot]);
       }
       a.remove(layer, head, gone);
     }

@@ -1281,8 +1281,9 @@ class SessionOptions(TypedDict, total=False):
     """Rows of each KV head of full attention that compactions put into an archive in host memory,
     in place of nothing, for sharpi_session_recall(); in blocks of 16, default 0 = no archive. Where
     a head has no room its rows of the lowest positions go. Forks copy the archive; saved sessions
-    have none of it, and restoring or truncating to 0 empties it. UNSUPPORTED where layers of full
-    attention are on a GPU, or a head's elements are no whole blocks of the codec."""
+    have none of it, and restoring or truncating to 0 empties it. A GPU has bounds of its layers'
+    archived keys and a stage for rows on their way, which the plan prices. UNSUPPORTED where a
+    head's elements are no whole blocks of the codec."""
 
 
 class DeviceOptions(TypedDict, total=False):

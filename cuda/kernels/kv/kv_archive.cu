@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "cuda/kernels/kv/kv_archive.h"
+#include "cuda/kernels/launch.h"
+
+namespace sharpi::cuda {
+namespace {
+
+using device::BoundsParams;
+using device::RowCopyJob;
+using device::RowCopyParams;
+
+constexpr uint32_t kThreads = 256;
+
+/// Largest power of two up to 16 that divides every address of the job. Blocks that a table names
+/// lie at multiples of 16.
+__device__ __forceinline__ uint32_t copy_granule(const RowCopyJob& j) {
+  const bool by_head = (j.flags & RowCopyJob::kByHead) != 0;
+  const uint64_t bits = reinterpret_cast<uintptr_t>(j.rows) | reinterpret_cast<uintptr_t>(j.flat) |
+                        (by_head ? 0 : j.block_stride) | j.row_bytes | j.flat_bytes | j.bytes | 16u;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
+/// Rows [first, first + n) of a job, in pieces of T.
+template <class T>
+__device__ __forceinline__ void copy_part(const RowCopyJob& j, uint32_t first, uint32_t n) {
+  const bool by_head = (j.flags & RowCopyJob::kByHead) != 0,
+             to_rows = (j.flags & RowCopyJob::kToRows) != 0;
+  const uint32_t per_row = j.bytes / sizeof(T);
+#pragma unroll 4
+  for (uint32_t piece = threadIdx.x; piece < n * per_row; piece += kThreads) {
+    const uint32_t i = first + piece / per_row, at = piece % per_row;
+    const uint32_t slot = j.slots != nullptr ? j.slots[i] : i, block = slot / kKvBlockSlots;
+    std::byte* row = j.rows + (by_head ? j.table[block] : block * j.block_stride) +
+                     uint64_t{slot % kKvBlockSlots} * j.row_bytes;
+    T* stored = reinterpret_cast<T*>(row) + at;
+    T* flat = reinterpret_cast<T*>(j.flat + uint64_t{i} * j.flat_bytes) + at;
+    if (to_rows) {
+      *stored = *flat;
+    } else {
+      *flat = *stored;
+    }
+  }
+}
+
+/// A block has 64 rows of a job.
+__global__ void __launch_bounds__(kThreads) kv_copy_kernel(const RowCopyJob* jobs) {
+  const RowCopyJob j = jobs[blockIdx.y];
+  const uint32_t first = blockIdx.x * kKvBlockSlots;
+  if (first >= j.n) return;
+  const uint32_t n = min(kKvBlockSlots, j.n - first);
+  switch (copy_granule(j)) {
+    case 16:
+      return copy_part<uint4>(j, first, n);
+    case 8:
+      return copy_part<uint2>(j, first, n);
+    case 4:
+      return copy_part<uint32_t>(j, first, n);
+    case 2:
+      return copy_part<uint16_t>(j, first, n);
+    default:
+      return copy_part<uint8_t>(j, first, n);
+  }
+}
+
+constexpr uint32_t kWarpLanes = 32;
+
+/// A warp has a block of a KV head, its lanes the bounds of some elements in registers, and goes
+/// through the queries of the group.
+template <uint32_t kElements>
+__global__ void __launch_bounds__(kThreads)
+    kv_bounds_kernel(const __grid_constant__ BoundsParams p) {
+  const uint32_t block = blockIdx.x * (kThreads / kWarpLanes) + threadIdx.x / kWarpLanes;
+  const uint32_t g = blockIdx.y, lane = threadIdx.x % kWarpLanes, group = p.n_heads / p.n_kv;
+  if (block >= p.n_blocks) return;
+  const uint64_t at = uint64_t{g} * p.n_blocks + block;
+  const uint16_t* low = p.bounds + (uint64_t{g} * p.stride + block) * 2 * p.head_dim;
+  const uint16_t* high = low + p.head_dim;
+  float lows[kElements], highs[kElements];
+#pragma unroll
+  for (uint32_t k = 0; k < kElements; ++k) {
+    const uint32_t e = lane + k * kWarpLanes;
+    lows[k] = e < p.head_dim ? __uint_as_float(uint32_t{low[e]} << 16) : 0.0f;
+    highs[k] = e < p.head_dim ? __uint_as_float(uint32_t{high[e]} << 16) : 0.0f;
+  }
+  float most = p.add ? p.out[at] : -INFINITY;
+  for (uint32_t i = 0; i < p.n_queries; ++i) {
+    const uint64_t row = (p.first_query + i) % p.query_rows;
+    const float* q = p.queries + (row * p.n_heads + g * group) * p.head_dim;
+    const float weight = logf(p.weight[i]);
+#pragma unroll 4
+    for (uint32_t h = 0; h < group; ++h, q += p.head_dim) {
+      float sum = 0.0f;
+#pragma unroll
+      for (uint32_t k = 0; k < kElements; ++k) {
+        const uint32_t e = lane + k * kWarpLanes;
+        const float x = e < p.head_dim ? q[e] : 0.0f;
+        sum += fmaxf(x * lows[k], x * highs[k]);
+      }
+#pragma unroll
+      for (uint32_t step = kWarpLanes / 2; step > 0; step /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+      most = fmaxf(most, sum * p.scale + weight);
+    }
+  }
+  if (lane == 0) p.out[at] = most;
+}
+
+}  // namespace
+
+Status launch_kv_copy(const RowCopyParams& p, cudaStream_t stream) {
+  if (p.n_jobs == 0 || p.most_rows == 0) return Status::ok();
+  if (p.jobs == nullptr || p.n_jobs > 65535) {
+    return Status::error(Code::kInternal, "kernel kv_copy cannot take %u jobs, or lacks their list",
+                         p.n_jobs);
+  }
+  const LaunchShape shape = {dim3((p.most_rows + kKvBlockSlots - 1) / kKvBlockSlots, p.n_jobs),
+                             dim3(kThreads), 0, stream, false};
+  return launch_kernel("kv_copy", shape, kv_copy_kernel, p.jobs);
+}
+
+Status launch_kv_bounds(const BoundsParams& p, cudaStream_t stream) {
+  if (p.n_blocks == 0) return Status::ok();
+  if (p.bounds == nullptr || p.queries == nullptr || p.weight == nullptr || p.out == nullptr ||
+      p.n_kv == 0 || p.n_kv > 65535 || p.n_heads % p.n_kv != 0 || p.query_rows == 0) {
+    return Status::error(Code::kInternal,
+                         "kernel kv_bounds cannot take %u heads of %u, or lacks an operand",
+                         p.n_heads, p.n_kv);
+  }
+  constexpr uint32_t kWarps = kThreads / kWarpLanes;
+  const LaunchShape shape = {dim3((p.n_blocks + kWarps - 1) / kWarps, p.n_kv), dim3(kThreads), 0,
+                             stream, false};
+  const uint32_t elements = (p.head_dim + kWarpLanes - 1) / kWarpLanes;
+  if (elements <= 2) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<2>, p);
+  if (elements <= 4) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<4>, p);
+  if (elements <= 8) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<8>, p);
+  if (elements <= 16) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<16>, p);
+  if (elements <= 32) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<32>, p);
+  return Status::error(Code::kUnsupported, "kernel kv_bounds cannot take heads of %u elements",
+                       p.head_dim);
+}
+
+}  // namespace sharpi::cuda

@@ -208,7 +208,8 @@ Status PassLaunches::activation(Pass& p, uint32_t layer) const {
   const FfnSpec& f = m_.spec().layers[layer].ffn;
   const uint64_t n = uint64_t{p.n_rows()} * device::hidden_width(f);
   if (device::has_gate(f))
-    return launch_gate({p.ws.get(Buf::kFfn), p.ws.get(Buf::kUp), n, device::gated(f)}, s_.on(p));
+    return launch_gate({p.ws.get(Buf::kFfn), p.ws.get(Buf::kUp), n, device::hidden_epilogue(f)},
+                       s_.on(p));
   return launch_square({p.ws.get(Buf::kFfn), n}, s_.on(p));
 }
 

@@ -60,7 +60,7 @@ MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {
   m.gate_bias = floats(l.ffn.gate_bias);
   m.up_bias = floats(l.ffn.up_bias);
   m.down_bias = floats(l.ffn.down_bias);
-  m.activation = gated(l.ffn);
+  m.activation = hidden_epilogue(l.ffn);
   m.add = add;
   m.y = row(to);
   m.y_stride = spec_.n_embd;
@@ -72,7 +72,7 @@ MoeParams Binding::expert_rows(uint32_t layer, Buf to, bool add) const {
 MoeParams Binding::experts(uint32_t layer, Buf to, bool add) const {
   const FfnSpec& f = spec_.layers[layer].ffn;
   MoeParams m = expert_rows(layer, to, add);
-  const DeviceMatrix first = matrix(f.gate);
+  const DeviceMatrix first = matrix_if(f.gate);
   m.gate = f.fused_gate_up ? output_slice(first, 0, f.d_ff) : first;
   m.up = f.fused_gate_up ? output_slice(first, f.d_ff, f.d_ff) : matrix(f.up);
   m.down = matrix(f.down);
@@ -96,7 +96,7 @@ MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProdu
   if (after != nullptr) m.after = product(*after);
   // A post norm is of the routed experts' sum alone.
   if (f.d_shared == 0 || !add) return m;
-  m.shared_gate = matrix(f.shared_gate);
+  m.shared_gate = matrix_if(f.shared_gate);
   m.shared_up = matrix(f.shared_up);
   m.shared_down = matrix(f.shared_down);
   m.shared_gate_inp = floats(f.shared_gate_inp);

@@ -24,6 +24,8 @@ class Binding {
   virtual std::byte* at(Buf b) const = 0;
   virtual uint64_t size(Buf b) const = 0;
   virtual DeviceMatrix matrix(const TensorRef& w) const = 0;
+  /// Empty: the file has none.
+  DeviceMatrix matrix_if(const TensorRef& w) const { return w ? matrix(w) : DeviceMatrix{}; }
   /// nullptr: the file has none.
   virtual const float* floats(const TensorRef& w) const = 0;
   const float* floats(const TensorRef* w) const { return w == nullptr ? nullptr : floats(*w); }

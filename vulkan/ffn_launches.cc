@@ -117,7 +117,7 @@ Status PassLaunches::experts_by_pairs(const ExpertRun& r) const {
   SHARPI_TRY(
       run(dots ? Shader::expert_up_dots : Shader::expert_up,
           {static_cast<uint32_t>(f.gate.tensor->type), static_cast<uint32_t>(r.up_ref.tensor->type),
-           static_cast<uint32_t>(device::gated(f))},
+           static_cast<uint32_t>(device::hidden_epilogue(f))},
           in, f.d_ff, r.pairs));
   if (dots) SHARPI_TRY(quantise(r.h, r.pairs, f.d_ff));
   return expert_sums(r, dots);
@@ -174,10 +174,11 @@ Status PassLaunches::experts_by_tiles(const ExpertRun& r) const {
       Args().at(r.ids).at(r.table).at(r.order).at(r.tiles).u(r.pairs).u(f.n_experts).u(r.side());
   SHARPI_TRY(run_rows(Shader::expert_sort, {}, sort, 1));
   if (r.matrices) SHARPI_TRY(halve(r.x, n(), e, true));
-  SHARPI_TRY(pair_product(r, {f.gate, r.up_ref, r.gate, r.up,
-                              r.matrices ? static_cast<const void*>(bytes_of(n(), e)) : r.x,
-                              m_.floats(f.gate_bias), m_.floats(f.up_bias), r.h,
-                              static_cast<uint32_t>(device::gated(f)), f.d_ff, f.n_used, f.d_ff}));
+  SHARPI_TRY(pair_product(
+      r, {f.gate, r.up_ref, r.gate, r.up,
+          r.matrices ? static_cast<const void*>(bytes_of(n(), e)) : r.x, m_.floats(f.gate_bias),
+          m_.floats(f.up_bias), r.h, static_cast<uint32_t>(device::hidden_epilogue(f)), f.d_ff,
+          f.n_used, f.d_ff}));
   if (r.matrices) SHARPI_TRY(halve(r.h, r.pairs, f.d_ff, true));
   const void* h = r.matrices ? static_cast<const void*>(bytes_of(r.pairs, f.d_ff)) : r.h;
   const float* bias = m_.floats(f.down_bias);

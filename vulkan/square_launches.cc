@@ -10,8 +10,8 @@ Status PassLaunches::activation() const {
   const uint64_t all = uint64_t{n()} * device::hidden_width(f);
   const bool gates = device::has_gate(f);
   const Args args = Args().at(buf(Buf::kFfn)).at(gates ? buf(Buf::kUp) : nullptr).u(all);
-  return run(Shader::activation, {gates ? static_cast<uint32_t>(device::gated(f)) : 0u}, args,
-             groups_of(all));
+  return run(Shader::activation, {gates ? static_cast<uint32_t>(device::hidden_epilogue(f)) : 0u},
+             args, groups_of(all));
 }
 
 Status PassLaunches::choose_experts() const {

@@ -168,6 +168,7 @@ inline double act(Epilogue e, double g, double u) {
     return g / (1 + std::exp(-1.702 * g)) * (std::clamp(u, -7.0, 7.0) + 1);
   }
   if (e == Epilogue::kSwiGlu) return g / (1 + std::exp(-g)) * u;
+  if (e == Epilogue::kSquare) return std::max(u, 0.0) * std::max(u, 0.0);
   return 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))) * u;
 }
 

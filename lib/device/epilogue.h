@@ -16,11 +16,12 @@ enum class Epilogue : uint8_t {
   kSwiGlu,         // two tasks, gate and up: tasks[0].y = silu(gate) * up; tasks[1].y unused
   kGeGlu,          // the same with gelu (tanh form)
   kSwiGluClamped,  // the same with Activation::kSwigluClamped
+  kSquare,         // y  = max(W x, 0)^2: hidden rows without a gate (routed experts' alone)
 };
 
 /// Two products become one.
 SHARPI_HOST_DEVICE constexpr bool is_gated(Epilogue e) {
-  return e >= Epilogue::kSwiGlu;
+  return e >= Epilogue::kSwiGlu && e <= Epilogue::kSwiGluClamped;
 }
 
 }  // namespace sharpi::device

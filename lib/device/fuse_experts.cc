@@ -10,7 +10,7 @@ RowProduct Fuser::gate_up(const TensorRef& gate, const TensorRef& up) const {
   RowProduct p = product(Buf::kX, &layer().ffn_norm);
   add_task(&p, gate, Buf::kFfn);
   add_task(&p, up, Buf::kFfn);
-  p.epilogue = gated(layer().ffn);
+  p.epilogue = hidden_epilogue(layer().ffn);
   return p;
 }
 

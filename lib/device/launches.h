@@ -168,8 +168,9 @@ inline bool has_head(const ModelSpec& spec, const Placement& placement) {
   return placement.head == DeviceIndex::kHere && spec.part.has_head();
 }
 
-/// How the hidden rows of an FFN become one.
-Epilogue gated(const FfnSpec& f);
+/// What makes the hidden rows of an FFN, or of its experts, of the sums of products: a gate's
+/// function, or kSquare.
+Epilogue hidden_epilogue(const FfnSpec& f);
 
 /// Whether kActivation has a gate to apply: kFfn = gate of kFfn times kUp.
 bool has_gate(const FfnSpec& f);

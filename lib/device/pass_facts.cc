@@ -17,7 +17,7 @@ HeadRows head_rows(bool deterministic, uint32_t n, bool in_order) {
   return in_order && !deterministic ? HeadRows::kInOrder : HeadRows::kPicked;
 }
 
-Epilogue gated(const FfnSpec& f) {
+Epilogue hidden_epilogue(const FfnSpec& f) {
   switch (f.activation) {
     case Activation::kSilu:
       return Epilogue::kSwiGlu;
@@ -25,9 +25,10 @@ Epilogue gated(const FfnSpec& f) {
       return Epilogue::kGeGlu;
     case Activation::kSwigluClamped:
       return Epilogue::kSwiGluClamped;
-    case Activation::kGeluErf:
     case Activation::kReluSquared:
-      break;  // without a gate: LaunchKind::kActivation
+      return Epilogue::kSquare;
+    case Activation::kGeluErf:
+      break;  // of encoders, which no GPU computes
   }
   return Epilogue::kSwiGlu;
 }

@@ -3,6 +3,9 @@
 // runs where there is neither a device nor a CUDA compiler.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "cuda/kernels/attention/attention_f32_plan.h"
 #include "cuda/kernels/attention/attention_flash_plan.h"
 #include "cuda/kernels/attention/attention_ring_plan.h"
@@ -285,6 +288,66 @@ TEST(Launches, FewRowsOfAnyNumberOfUnitsReadEveryWeightOnce) {
   }
   EXPECT_GT(n_short, 500u);
   EXPECT_LE(n_twice, 1u);  // 16 rows of the last one, where a block has many panels
+}
+
+/// As the kernels divide (stream.cuh).
+uint32_t divided(uint32_t n, const cuda::Divider& d) {
+  return d.divisor == 1 ? n : static_cast<uint32_t>(uint64_t{n} * d.multiplier >> 32);
+}
+
+/// Units that the warps of all blocks multiply in a planned launch of first matrices of experts, by
+/// [expert of the row][matrix, gate first][panel][unit], as matvec.cu finds them.
+std::vector<uint32_t> units_read(const cuda::StreamParams& p, uint32_t blocks) {
+  const uint32_t members = cuda::panels_per_group(p), panels = p.by_panels.divisor;
+  std::vector<uint32_t> n(uint64_t{p.n_used} * members * panels * p.units);
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const uint32_t extra = b < p.more_groups ? 1 : 0, n_groups = p.groups + extra;
+    const uint32_t first = b * p.groups + std::min(b, p.more_groups);
+    EXPECT_LE(n_groups * members, p.max_panels);
+    for (uint32_t w = 0; w < p.n_warps; ++w) {
+      const uint32_t begin = w * p.share[extra] + std::min(w, p.more_share[extra]);
+      const uint32_t count = p.share[extra] + (w < p.more_share[extra] ? 1 : 0);
+      for (uint32_t i = begin; i < begin + count; ++i) {
+        const uint32_t v = divided(i, p.by_units), member = v / n_groups;
+        const uint32_t group = first + v - member * n_groups, slot = divided(group, p.by_panels);
+        const uint32_t panel = group - slot * panels, unit = i - v * p.units;
+        ++n.at(((slot * members + member) * panels + panel) * p.units + unit);
+      }
+    }
+  }
+  return n;
+}
+
+/// Experts with a gate and those of squares, of published sizes (Qwen3-30B-A3B, gpt-oss, Nemotron
+/// 3 Nano) and of the tests': every unit of every matrix that a row uses is multiplied once, and
+/// nothing else.
+TEST(Launches, ExpertsWithAndWithoutAGateReadEveryUnitOnce) {
+  struct Size {
+    uint32_t n_embd, d_ff, used;
+  };
+  for (const Size s : {Size{2048, 768, 8}, Size{2880, 2880, 4}, Size{2688, 1856, 6},
+                       Size{672, 448, 6}, Size{160, 96, 1}}) {
+    for (int i = 0; i < cuda::kNamedCards; ++i) {
+      for (const bool gated : {true, false}) {
+        SCOPED_TRACE(std::string(cuda::named_card(i).name) + ", " + std::to_string(s.n_embd) +
+                     (gated ? ", a gate" : ", squares"));
+        cuda::StreamParams p = row_through(GgmlType::kQ8_0, s.n_embd, s.d_ff, 1);
+        p.mode = cuda::StreamMode::kExpertsUp;
+        p.epilogue = gated ? device::Epilogue::kSwiGlu : device::Epilogue::kSquare;
+        p.n_tasks = gated ? 2 : 1;
+        p.tasks[1] = p.tasks[0];
+        p.n_used = s.used;
+        p.by_panels = cuda::make_divider(s.d_ff / cuda::kPanelRows);
+        p.n_groups = p.by_panels.divisor * s.used;
+        uint32_t bytes = 0;
+        const uint32_t blocks = cuda::matvec::plan_matvec(cuda::named_card(i).profile, &p, &bytes);
+        ASSERT_NE(blocks, 0u);
+        EXPECT_EQ(cuda::panels_per_group(p), gated ? 2u : 1u);
+        const std::vector<uint32_t> n = units_read(p, blocks);
+        EXPECT_EQ(std::count(n.begin(), n.end(), 1u), static_cast<std::ptrdiff_t>(n.size()));
+      }
+    }
+  }
 }
 
 TEST(Launches, EveryModelIsTakenByEveryCard) {

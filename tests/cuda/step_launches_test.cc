@@ -29,7 +29,9 @@ struct NamedSpec {
 const std::vector<NamedSpec>& specs() {
   static const std::vector<NamedSpec> specs = [] {
     std::vector<NamedSpec> made;
-    for (const std::string& name : cuda_models()) {
+    std::vector<std::string> names = trained_models();
+    names.insert(names.end(), random_models().begin(), random_models().end());
+    for (const std::string& name : names) {
       const auto fixture = find_fixture(name);
       if (!fixture) continue;
       auto file = GgufFile::open(fixture->gguf_path);

@@ -10,7 +10,7 @@ void HostLaunch::activate() const {
   const bool gates = has_gate(layer().ffn);
   for (uint64_t i = 0; i < uint64_t{n()} * hidden_width(layer().ffn); ++i) {
     float& h = buf(Buf::kFfn)[i];
-    h = gates ? act(gated(layer().ffn), h, buf(Buf::kUp)[i])
+    h = gates ? act(hidden_epilogue(layer().ffn), h, buf(Buf::kUp)[i])
               : std::max(h, 0.0f) * std::max(h, 0.0f);
   }
 }

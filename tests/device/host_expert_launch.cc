@@ -74,7 +74,7 @@ void HostLaunch::experts(bool slots) const {
           continue;
         }
         const std::vector<float> g = gate.row(expert, i);
-        h[i] = act(gated(f), dot(g.data(), x.data(), e) + bias(f.gate_bias, i),
+        h[i] = act(hidden_epilogue(f), dot(g.data(), x.data(), e) + bias(f.gate_bias, i),
                    dot(u.data(), x.data(), e) + bias(f.up_bias, i));
       }
       for (uint64_t i = 0; i < e; ++i) {

@@ -72,7 +72,7 @@ struct FixtureList {
 const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
 /// Both, all of which the room of GPU tiers has launches for; where suites run on a CUDA device,
-/// those that its tier takes: no hybrids with Mamba-2 and no latent attention.
+/// those that its tier takes: none with experts of squares until a GPU has run those.
 const std::vector<std::string>& all_models();
 const std::vector<std::string>& cuda_models();
 /// Whether a model's stored rows are keys and values in one, which have one codec.

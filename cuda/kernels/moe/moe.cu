@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Routed experts of many rows [rows, n_embd]: (row, j) pairs are sorted by expert, stably, into
 // slots (groups start at multiples of 8), so that every expert's weights meet all its rows in one
-// product (a grouped GEMM); gate and up with their activation, down, then y[r] (+)= sum_j
-// weight[r][j] slot(r, j), j ascending. Each kernel of its own: group (one block per expert, every
-// block counts all ids), stage, product, stage, product, sum. No host reads a count: grids are as
-// large as the worst case. Bound: tensor cores.
+// product (a grouped GEMM); gate and up with their activation (or up alone, squared), down, then
+// y[r] (+)= sum_j weight[r][j] slot(r, j), j ascending. Each kernel of its own: group (one block
+// per expert, every block counts all ids), stage, product, stage, product, sum. No host reads a
+// count: grids are as large as the worst case. Bound: tensor cores.
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
@@ -243,7 +243,7 @@ Status group(const Run& r) {
   g.slot_of_expert = r.p.slot_of_expert;
   g.n_pairs = r.space.n_pairs;
   g.n_used = r.p.n_used;
-  g.n_experts = r.p.gate.n_experts;
+  g.n_experts = r.p.up.n_experts;
   g.n_slots = r.space.n_slots;
   g.row_tile = r.space.row_tile;
   g.slot_of = reinterpret_cast<int32_t*>(r.base + r.space.slot_of);
@@ -266,7 +266,7 @@ Status up_product(const Run& r) {
   s.norm_eps = r.p.norm_eps;
   s.row_ids = reinterpret_cast<const int32_t*>(r.base + r.space.row_of);
   s.n_rows = r.space.n_slots;
-  s.n_in = r.p.gate.n_in;
+  s.n_in = r.p.up.n_in;
   s.image = r.exact ? nullptr : r.base + r.space.x_image;
   s.image_rows = r.space.n_slots;
   s.factor = reinterpret_cast<float*>(r.base + r.space.factor);
@@ -275,23 +275,26 @@ Status up_product(const Run& r) {
   auto* h = reinterpret_cast<float*>(r.base + r.space.h);
   g.image = s.image;
   g.epilogue = r.p.activation;
-  g.n_tasks = 2;
-  g.tasks[0] = gemm_task(r.p.gate, h, r.p.gate.n_out);
-  g.tasks[1] = gemm_task(r.p.up, h, r.p.gate.n_out);
-  g.tasks[0].bias = r.p.gate_bias;
-  g.tasks[1].bias = r.p.up_bias;
+  const DeviceMatrix* w[2] = {};
+  const auto add = [&](const DeviceMatrix& matrix, const float* bias) {
+    w[g.n_tasks] = &matrix;
+    g.tasks[g.n_tasks] = gemm_task(matrix, h, r.p.up.n_out);
+    g.tasks[g.n_tasks++].bias = bias;
+  };
+  if (is_gated_epilogue(r.p.activation)) add(r.p.gate, r.p.gate_bias);
+  add(r.p.up, r.p.up_bias);
   g.x = r.p.x;
   g.x_stride = r.p.x_stride;
   g.norm_weight = r.p.norm_weight;
   g.row_ids = s.row_ids;
-  return run_product(r, g, {&r.p.gate, &r.p.up});
+  return run_product(r, g, w);
 }
 
 Status down_product(const Run& r) {
   auto* h = reinterpret_cast<float*>(r.base + r.space.h);
   StageParams s = {};
   s.x = h;
-  s.x_stride = r.p.gate.n_out;
+  s.x_stride = r.p.up.n_out;
   s.row_ids = reinterpret_cast<const int32_t*>(r.base + r.space.row_of);
   s.same_rows = true;
   s.n_rows = r.space.n_slots;
@@ -307,7 +310,7 @@ Status down_product(const Run& r) {
   g.tasks[0] = gemm_task(r.p.down, reinterpret_cast<float*>(r.base + r.space.out), r.p.down.n_out);
   g.tasks[0].bias = r.p.down_bias;
   g.x = h;
-  g.x_stride = r.p.gate.n_out;
+  g.x_stride = r.p.up.n_out;
   return run_product(r, g, {&r.p.down, nullptr});
 }
 
@@ -337,19 +340,19 @@ uint64_t grouped_moe_bytes(const KernelConfig& config, uint32_t max_rows, uint32
 }
 
 Status launch_grouped_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream) {
-  const Run r = {config,
-                 p,
-                 make_space(config, config.exact, p.n_rows, p.gate.n_in, p.gate.n_out,
-                            p.gate.n_experts, p.n_used),
-                 config.exact,
-                 reinterpret_cast<uint8_t*>(p.workspace),
-                 stream};
-  if (p.gate.n_experts > kMaxExperts || p.n_rows > 65535 || p.workspace_bytes < r.space.bytes ||
+  const Run r = {
+      config,
+      p,
+      make_space(config, config.exact, p.n_rows, p.up.n_in, p.up.n_out, p.up.n_experts, p.n_used),
+      config.exact,
+      reinterpret_cast<uint8_t*>(p.workspace),
+      stream};
+  if (p.up.n_experts > kMaxExperts || p.n_rows > 65535 || p.workspace_bytes < r.space.bytes ||
       reinterpret_cast<uintptr_t>(p.workspace) % 256 != 0) {
     return Status::error(Code::kInternal,
                          "the experts cannot take %u rows of %u experts with a workspace of %llu "
                          "bytes; %llu are needed",
-                         p.n_rows, p.gate.n_experts,
+                         p.n_rows, p.up.n_experts,
                          static_cast<unsigned long long>(p.workspace_bytes),
                          static_cast<unsigned long long>(r.space.bytes));
   }

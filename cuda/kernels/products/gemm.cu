@@ -167,6 +167,10 @@ __global__ void __launch_bounds__(kThreads, 2) gemm_kernel(const __grid_constant
         acc[0][n][e] = gated_value(p.epilogue, acc[0][n][e], acc[1][n][e]);
     }
   }
+  if (p.epilogue == Epilogue::kSquare) {
+    square_sums(acc[0]);
+    square_sums(acc[1]);
+  }
   store_panel(p, panel[0], v.rows, acc[0], 0, kRows / 8, v.lane);
   if (!is_gated_epilogue(p.epilogue))
     store_panel(p, panel[1], v.rows, acc[1], 0, kRows / 8, v.lane);

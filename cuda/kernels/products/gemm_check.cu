@@ -84,11 +84,15 @@ void check_experts(Bench& b, bool quick) {
     check_moe(b, GgmlType::kBF16, 64, 32, 4, 2, rows, false, true);
     const auto mx = GgmlType::kMXFP4;
     check_moe(b, mx, 64, 96, 6, 2, rows, true, true, Routing::kFewExperts, odd);
-    check_moe(b, mx, 320, 160, 8, 4, rows, false, true, Routing::kRandom, odd, false, true);
-    check_moe(b, mx, 320, 96, 8, 3, rows, odd, true, Routing::kFewExperts, true, true, true);
+    check_moe(b, mx, 320, 160, 8, 4, rows, false, true, Routing::kRandom, odd, false,
+              Experts::kBiased);
+    check_moe(b, mx, 320, 96, 8, 3, rows, odd, true, Routing::kFewExperts, true, true,
+              Experts::kBiased);
     check_moe(b, GgmlType::kBF16, 64, 24, 6, 2, rows, false, true, Routing::kRandom, true, true,
-              true);
-    check_moe(b, q4, 256, 256, 16, 4, rows, false, true, Routing::kRandom, odd, false, true);
+              Experts::kBiased);
+    check_moe(b, q4, 256, 256, 16, 4, rows, false, true, Routing::kRandom, odd, false,
+              Experts::kBiased);
+    check_squares(b, rows);
   }
 }
 
@@ -117,6 +121,7 @@ void check_deterministic(Bench& b) {
   for (const uint32_t n : {1u, 8u}) {
     check_case(b, {{q4, q6}, 512, {64, 48}, n, Epilogue::kStore, true});
     check_moe(b, q4, 512, 256, 16, 4, n, false, true);
+    check_squares(b, n);
   }
   b.config.deterministic = false;
 }

@@ -227,7 +227,9 @@ __global__ void __launch_bounds__(kThreads) gemm_f32_kernel(const __grid_constan
       if constexpr (kGated) {
         *y = gated_value(p.epilogue, v, biased(1, acc[1][r][k] * factor));
       } else {
-        *y = p.epilogue == Epilogue::kAdd ? *y + v : v;
+        *y = p.epilogue == Epilogue::kAdd      ? *y + v
+             : p.epilogue == Epilogue::kSquare ? square_value(v)
+                                               : v;
       }
     }
   }

@@ -320,6 +320,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     store_panel(p, out, rows, acc, second ? kGroups / 2 : 0, second ? kGroups : kGroups / 2,
                 v.lane);
   } else {
+    if (p.epilogue == Epilogue::kSquare) square_sums(acc);
     store_panel(p, panel, rows, acc, 0, kGroups, v.lane);
   }
 }

@@ -240,6 +240,16 @@ __device__ __forceinline__ void add_bias(const WarpPanel& w, uint32_t id, float 
   }
 }
 
+/// What kSquare makes of a panel's sums.
+template <uint32_t kGroups>
+__device__ __forceinline__ void square_sums(float (&acc)[kGroups][4]) {
+#pragma unroll
+  for (uint32_t n = 0; n < kGroups; ++n) {
+#pragma unroll
+    for (uint32_t e = 0; e < 4; ++e) acc[n][e] = square_value(acc[n][e]);
+  }
+}
+
 /// Stores (or adds) a panel's outputs of groups [first, last) of eight rows of x. Several loads are
 /// in flight before the first store: the compiler cannot move them across one.
 template <uint32_t kGroups>

@@ -23,8 +23,10 @@ uint64_t align_up(uint64_t n) {
 
 Status check_tasks(const MatmulParams& p) {
   const bool gated = is_gated_epilogue(p.epilogue);
-  if (p.n_tasks == 0 || p.n_tasks > kMaxMatmulTasks || (gated && p.n_tasks != 2)) {
-    return Status::error(Code::kInternal, "a product cannot have %u tasks", p.n_tasks);
+  if (p.n_tasks == 0 || p.n_tasks > kMaxMatmulTasks || (gated && p.n_tasks != 2) ||
+      p.epilogue == Epilogue::kSquare) {
+    return Status::error(Code::kInternal, "a product cannot have %u tasks with epilogue %u",
+                         p.n_tasks, static_cast<uint32_t>(p.epilogue));
   }
   const uint32_t n_in = p.tasks[0].w.n_in;
   for (uint32_t t = 0; t < p.n_tasks; ++t) {
@@ -49,18 +51,20 @@ Status check_tasks(const MatmulParams& p) {
 }
 
 Status check_moe(const MoeParams& p) {
-  const bool shapes = p.gate && p.up && p.down && p.gate.n_out == p.up.n_out &&
-                      p.gate.n_in == p.up.n_in && p.down.n_in == p.gate.n_out &&
-                      p.down.n_out == p.gate.n_in && p.gate.n_experts == p.up.n_experts &&
-                      p.gate.n_experts == p.down.n_experts;
-  const bool kinds = is_gated_epilogue(p.activation) && ggml_traits(p.gate.type).computable &&
-                     ggml_traits(p.up.type).computable && ggml_traits(p.down.type).computable;
-  if (!shapes || !kinds || p.n_rows == 0 || p.n_used == 0 || p.n_used > 32 || p.x_stride % 4 != 0 ||
-      p.gate.n_in % kColumnStep != 0 || p.gate.n_out % kColumnStep != 0 || p.workspace == nullptr ||
-      reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
+  const DeviceMatrix &up = p.up, &gate = p.gate;
+  const bool gated = is_gated_epilogue(p.activation);
+  const bool gates = gated ? gate.n_out == up.n_out && gate.n_in == up.n_in &&
+                                 gate.n_experts == up.n_experts && ggml_traits(gate.type).computable
+                           : p.activation == Epilogue::kSquare && p.gate_bias == nullptr;
+  const bool shapes = static_cast<bool>(gate) == gated && up && p.down && p.down.n_in == up.n_out &&
+                      p.down.n_out == up.n_in && up.n_experts == p.down.n_experts;
+  const bool kinds = ggml_traits(up.type).computable && ggml_traits(p.down.type).computable;
+  if (!gates || !shapes || !kinds || p.n_rows == 0 || p.n_used == 0 || p.n_used > 32 ||
+      p.x_stride % 4 != 0 || up.n_in % kColumnStep != 0 || up.n_out % kColumnStep != 0 ||
+      p.workspace == nullptr || reinterpret_cast<uintptr_t>(p.x) % 16 != 0) {
     return Status::error(Code::kInternal,
                          "%u of %u experts of %u x %u weights cannot be computed for %u rows",
-                         p.n_used, p.gate.n_experts, p.gate.n_out, p.gate.n_in, p.n_rows);
+                         p.n_used, up.n_experts, up.n_out, up.n_in, p.n_rows);
   }
   return Status::ok();
 }
@@ -165,20 +169,20 @@ Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaSt
   up.n_rows = 1;
   up.norm_weight = p.norm_weight;
   up.norm_eps = p.norm_eps;
-  up.n_tasks = 2;
-  up.tasks[0] = {p.gate, h, p.gate.n_out, p.gate_bias};
-  up.tasks[1] = {p.up, h, p.gate.n_out, p.up_bias};
+  const bool gated = is_gated_epilogue(p.activation);
+  if (gated) up.tasks[up.n_tasks++] = {p.gate, h, p.up.n_out, p.gate_bias};
+  up.tasks[up.n_tasks++] = {p.up, h, p.up.n_out, p.up_bias};
   up.epilogue = p.activation;
   StreamParams s = stream_params(up);
-  add_task(&s, up.tasks[0]);
-  add_task(&s, up.tasks[1]);
+  for (uint32_t t = 0; t < up.n_tasks; ++t) add_task(&s, up.tasks[t]);
   s.mode = StreamMode::kExpertsUp;
   s.ids = p.ids;
   s.slot_of_expert = p.slot_of_expert;
   s.n_used = p.n_used;
-  s.by_panels = make_divider(panels_of(p.gate.n_out));
+  s.by_panels = make_divider(panels_of(p.up.n_out));
   s.n_groups = s.by_panels.divisor * p.n_used;
-  const bool up_f16 = streams_in_f16(config, p.gate, false) && streams_in_f16(config, p.up, false);
+  const bool up_f16 =
+      (!gated || streams_in_f16(config, p.gate, false)) && streams_in_f16(config, p.up, false);
   SHARPI_TRY(up_f16 ? launch_matvec(config, s, p.n_rows, nullptr, 0, stream)
                     : launch_matvec_f32(config, s, p.n_rows, stream));
 
@@ -474,7 +478,7 @@ uint64_t moe_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint
 Status launch_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_moe(p));
   if (!streams_weights(config, p.n_rows)) return launch_grouped_moe(config, p, stream);
-  const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.gate.n_out * sizeof(float);
+  const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.up.n_out * sizeof(float);
   if (p.workspace_bytes < needed) {
     return Status::error(Code::kInternal,
                          "the experts have a workspace of %llu bytes, but %llu are needed",

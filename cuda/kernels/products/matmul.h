@@ -57,10 +57,10 @@ struct MatmulParams {
   float norm_eps = 0.0f;
   uint32_t n_tasks = 0;
   MatmulTask tasks[kMaxMatmulTasks];
-  Epilogue epilogue = Epilogue::kStore;
-  const float* row_scale = nullptr;  // [n_rows] device: s above; nullptr = 1
-  bool force_f32 = false;            // this product in exact arithmetic (routers)
-  std::byte* workspace = nullptr;    // matmul_workspace_bytes(), aligned to 256
+  Epilogue epilogue = Epilogue::kStore;  // not kSquare
+  const float* row_scale = nullptr;      // [n_rows] device: s above; nullptr = 1
+  bool force_f32 = false;                // this product in exact arithmetic (routers)
+  std::byte* workspace = nullptr;        // matmul_workspace_bytes(), aligned to 256
   uint64_t workspace_bytes = 0;
 };
 
@@ -80,15 +80,16 @@ Status launch_matmul(const KernelConfig& config, const MatmulParams& p, cudaStre
 const char* matmul_path(const KernelConfig& config, uint32_t n_rows);
 
 /// Routed experts: y[r] (+)= sum_j weight[r][j] * down[e](act(gate[e] x[r]) * up[e] x[r]), each
-/// product with its bias,
-/// e = ids[r][j], j ascending.
+/// product with its bias, e = ids[r][j], j ascending. With kSquare there is no gate, and down's
+/// input is max(up[e] x[r], 0)^2.
 struct MoeParams {
   const float* x = nullptr;  // [n_rows][x_stride]
   uint64_t x_stride = 0;
   uint32_t n_rows = 0;
   const float* norm_weight = nullptr;  // as in MatmulParams
   float norm_eps = 0.0f;
-  DeviceMatrix gate, up, down;   // slabs; fused gate and up: two output_slice()s of one matrix
+  /// Slabs; fused gate and up: two output_slice()s of one matrix. There is always an up.
+  DeviceMatrix gate, up, down;
   uint32_t n_used = 0;           // experts per row, <= 32
   const int32_t* ids = nullptr;  // [n_rows][n_used] device; a negative id is skipped
   /// Where the slabs hold some experts only: [expert] device, the matrix of the slabs that is its,
@@ -98,8 +99,8 @@ struct MoeParams {
   /// [experts of the model][outputs], by the id, whatever the matrix is: added to each product of
   /// an expert. nullptr: none.
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
-  Epilogue activation = Epilogue::kSwiGlu;
-  float* y = nullptr;  // [n_rows][y_stride]
+  Epilogue activation = Epilogue::kSwiGlu;  // of a gate, or kSquare
+  float* y = nullptr;                       // [n_rows][y_stride]
   uint64_t y_stride = 0;
   bool add = false;                // y += instead of y =
   std::byte* workspace = nullptr;  // moe_workspace_bytes(), aligned to 256

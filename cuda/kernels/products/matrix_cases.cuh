@@ -185,6 +185,8 @@ inline void check_link(Bench& b, const Case& k, bool post, bool in_place) {
 }
 
 enum class Routing { kRandom, kFewExperts, kOneExpert };
+/// Experts with biases are clamped, too; those of squares have biases and no gate.
+enum class Experts { kPlain, kBiased, kSquares };
 
 inline std::vector<int32_t> random_ids(uint32_t n_rows, uint32_t n_used, uint32_t n_experts,
                                        Routing routing) {
@@ -205,9 +207,10 @@ inline std::vector<int32_t> random_ids(uint32_t n_rows, uint32_t n_used, uint32_
 inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, uint32_t n_experts,
                       uint32_t n_used, uint32_t n_rows, bool fused, bool norm,
                       Routing routing = Routing::kRandom, bool add = true, bool slots = false,
-                      bool biased = false) {
+                      Experts kind = Experts::kPlain) {
+  const bool squares = kind == Experts::kSquares, biased = kind != Experts::kPlain;
   std::unique_ptr<Matrix> gate, up, down = std::make_unique<Matrix>(type, d_ff, n_embd, n_experts);
-  gate = std::make_unique<Matrix>(type, n_embd, fused ? 2 * d_ff : d_ff, n_experts);
+  if (!squares) gate = std::make_unique<Matrix>(type, n_embd, fused ? 2 * d_ff : d_ff, n_experts);
   if (!fused) up = std::make_unique<Matrix>(type, n_embd, d_ff, n_experts);
   std::vector<int32_t> ids = random_ids(n_rows, n_used, n_experts, routing);
   std::vector<float> weights(n_rows * n_used), x = random_floats(n_rows * n_embd, 1.0f),
@@ -228,22 +231,24 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
     }
   }
   Buffer<int32_t> di(asked), dslot(slot_of);
-  // Of the model's experts, of which there may be more than matrices; biased: clamped too.
+  // Of the model's experts, of which there may be more than matrices.
   const uint32_t n_ids = slots ? 2 * n_experts : n_experts;
   const std::vector<float> gate_bias = random_floats(uint64_t{n_ids} * d_ff, 1.0f),
                            up_bias = random_floats(uint64_t{n_ids} * d_ff, 1.0f),
                            down_bias = random_floats(uint64_t{n_ids} * n_embd, 1.0f);
   const Buffer<float> dgb(gate_bias), dub(up_bias), ddb(down_bias);
   MoeParams p;
-  if (biased) p.gate_bias = dgb.p, p.up_bias = dub.p, p.down_bias = ddb.p;
-  p.activation = biased ? Epilogue::kSwiGluClamped : Epilogue::kSwiGlu;
+  if (biased) p.gate_bias = squares ? nullptr : dgb.p, p.up_bias = dub.p, p.down_bias = ddb.p;
+  p.activation = squares  ? Epilogue::kSquare
+                 : biased ? Epilogue::kSwiGluClamped
+                          : Epilogue::kSwiGlu;
   p.slot_of_expert = slots ? dslot.p : nullptr;
   p.x = dx.p;
   p.x_stride = n_embd;
   p.n_rows = n_rows;
   p.norm_weight = norm ? dn.p : nullptr;
   p.norm_eps = 1e-6f;
-  p.gate = fused ? output_slice(gate->m, 0, d_ff) : gate->m;
+  if (!squares) p.gate = fused ? output_slice(gate->m, 0, d_ff) : gate->m;
   p.up = fused ? output_slice(gate->m, d_ff, d_ff) : up->m;
   p.down = down->m;
   p.n_used = n_used;
@@ -259,7 +264,10 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
       std::string(b.config.exact ? "exact" : "fast") + " moe " + ggml_traits(type).name + " " +
       std::to_string(n_embd) + "x" + std::to_string(d_ff) + " rows " + std::to_string(n_rows) +
       (fused ? " fused" : "") + (norm ? " norm" : "") + (slots ? " slots" : "") +
-      (biased ? " biased" : "") + " routing " + std::to_string(static_cast<int>(routing)) +
+      (squares  ? " squares"
+       : biased ? " biased"
+                : "") +
+      " routing " + std::to_string(static_cast<int>(routing)) +
       (b.config.deterministic ? " deterministic" : "");
   must(launch_moe(b.config, p, nullptr), name.c_str());
   must(cudaDeviceSynchronize(), name.c_str());
@@ -279,7 +287,7 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
       for (uint32_t i = 0; i < d_ff; ++i) {
         const double u = fused ? gate->dot(static_cast<uint64_t>(e), d_ff + i, row.data())
                                : up->dot(static_cast<uint64_t>(e), i, row.data());
-        const double g = gate->dot(static_cast<uint64_t>(e), i, row.data());
+        const double g = squares ? 0.0 : gate->dot(static_cast<uint64_t>(e), i, row.data());
         const uint64_t b = id * d_ff + i;
         h[i] =
             biased ? act(p.activation, g + gate_bias[b], u + up_bias[b]) : act(p.activation, g, u);
@@ -292,6 +300,27 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
     expect_close(name + " row " + std::to_string(r), {got.begin() + at, got.begin() + at + n_embd},
                  want, b.config.exact ? kExact : kFastMoe);
   }
+}
+
+/// Experts of squares: in tiles, with last units that are partly filled, of rows that are no tiles,
+/// in slots, and where all rows have one expert.
+inline void check_squares(Bench& b, uint32_t rows) {
+  constexpr auto kSquares = Experts::kSquares;
+  const bool odd = rows % 2 != 0;
+  check_moe(b, GgmlType::kQ4_K, 512, 256, 16, 4, rows, false, true, Routing::kRandom, true, false,
+            kSquares);
+  check_moe(b, GgmlType::kQ8_0, 672, 448, 8, 6, rows, false, true, Routing::kRandom, odd, true,
+            kSquares);
+  check_moe(b, GgmlType::kQ6_K, 256, 512, 16, 8, rows, false, odd, Routing::kFewExperts, true,
+            false, kSquares);
+  check_moe(b, GgmlType::kQ5_0, 160, 96, 6, 1, rows, false, true, Routing::kOneExpert, odd, false,
+            kSquares);
+  check_moe(b, GgmlType::kMXFP4, 320, 160, 8, 4, rows, false, true, Routing::kRandom, odd, false,
+            kSquares);
+  check_moe(b, GgmlType::kBF16, 64, 24, 6, 2, rows, false, true, Routing::kRandom, odd, true,
+            kSquares);
+  check_moe(b, GgmlType::kIQ4_NL, 96, 64, 8, 3, rows, false, true, Routing::kRandom, odd, false,
+            kSquares);
 }
 
 constexpr GgmlType kTileTypes[] = {GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1,

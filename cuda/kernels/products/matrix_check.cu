@@ -98,11 +98,13 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
       check_moe(b, GgmlType::kBF16, 64, 32, 4, 2, rows, false, true);
       const auto mx = GgmlType::kMXFP4;
       check_moe(b, mx, 320, 160, 8, 4, rows, false, true, Routing::kRandom, rows % 2 != 0);
-      check_moe(b, mx, 320, 96, 8, 3, rows, false, true, Routing::kRandom, true, false, true);
+      check_moe(b, mx, 320, 96, 8, 3, rows, false, true, Routing::kRandom, true, false,
+                Experts::kBiased);
       check_moe(b, mx, 320, 96, 8, 3, rows, rows % 2 != 0, true, Routing::kRandom, true, true,
-                true);
+                Experts::kBiased);
       check_moe(b, GgmlType::kBF16, 64, 24, 6, 2, rows, false, true, Routing::kRandom, true, false,
-                true);
+                Experts::kBiased);
+      check_squares(b, rows);
       check_case(b, {{q8}, 672, {48}, rows, Epilogue::kAdd, false, false, false, true});
       check_case(b, {{mx, q8}, 2880, {144, 20}, rows, Epilogue::kStore, true, false, false, true});
       check_case(

@@ -25,6 +25,12 @@ __device__ __forceinline__ float gated_value(Epilogue e, float gate, float up) {
   return __fdividef(gate, 1.0f + __expf(e == Epilogue::kSwiGlu ? -gate : -inner)) * up;
 }
 
+/// What kSquare makes of a sum; what is no number stays so.
+__device__ __forceinline__ float square_value(float v) {
+  const float h = v < 0.0f ? 0.0f : v;
+  return h * h;
+}
+
 /// The matrix of the slabs that entry `at` of the ids means; negative: none.
 __device__ __forceinline__ int32_t expert_slot(const int32_t* ids, const int32_t* slot_of_expert,
                                                uint32_t at) {
@@ -121,6 +127,10 @@ __device__ __forceinline__ void store_output(const StreamParams& p, float* y, ui
                                              float first, float second, const float* old) {
   if (is_gated_epilogue(p.epilogue)) {
     *y = gated_value(p.epilogue, first, second);
+    return;
+  }
+  if (p.epilogue == Epilogue::kSquare) {
+    *y = square_value(first);
     return;
   }
   const float v = p.row_scale != nullptr ? first * p.row_scale[row] : first;

@@ -2,6 +2,8 @@
 // Every way to store rows with every arithmetic, deterministic and not, on every trained model: the
 // goldens, read in batches and token by token.
 #include <algorithm>
+#include <cmath>
+#include <sstream>
 
 #include "recorded_codecs.h"
 #include "setting_case.h"
@@ -44,6 +46,7 @@ class Settings : public ::testing::TestWithParam<Setting> {
   void expect_golden(const std::vector<Logits>& got, const std::string& what) const {
     ASSERT_EQ(got.size(), case_.tokens.size()) << what;
     size_t clear = 0, equal = 0;
+    std::ostringstream others;
     for (size_t p = 0; p < got.size(); ++p) {
       const auto best = static_cast<size_t>(case_.top5[p][0]);
       EXPECT_TRUE(coarse_ || in_best_five(got[p], best)) << what << " position " << p;
@@ -53,11 +56,27 @@ class Settings : public ::testing::TestWithParam<Setting> {
       }
       if (case_.top5_logits[p][0] - case_.top5_logits[p][1] <= 0.25f) continue;
       ++clear;
-      equal += best_of(got[p]) == best ? 1 : 0;
+      if (best_of(got[p]) == best) {
+        ++equal;
+      } else {
+        others << " " << p << " (by " << case_.top5_logits[p][0] - case_.top5_logits[p][1] << ")";
+      }
     }
     EXPECT_GT(clear, got.size() / 4) << "the prompt says too little";
     const size_t wrong = coarse_ ? clear / 2 : exact_ ? 0 : std::max<size_t>(1, clear / 50);
-    EXPECT_GE(equal + wrong, clear) << what;
+    EXPECT_GE(equal + wrong, clear)
+        << what << ": others at" << others.str()
+        << "; the golden's best are off by (root mean square) " << error_of(got);
+  }
+  double error_of(const std::vector<Logits>& got) const {
+    double sum = 0.0;
+    for (size_t p = 0; p < got.size(); ++p) {
+      for (size_t i = 0; i < 5; ++i) {
+        const double off = got[p][static_cast<size_t>(case_.top5[p][i])] - case_.top5_logits[p][i];
+        sum += off * off;
+      }
+    }
+    return std::sqrt(sum / (5.0 * static_cast<double>(got.size())));
   }
   std::vector<Logits> in_batches() const {
     return Chat(loaded_.model.get()).all_logits(case_.tokens, kRows);

@@ -50,7 +50,7 @@ class RowList {
 
 /// Sizes of everything but KV rows.
 struct FixedBytes {
-  uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0;
+  uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0, rows_host = 0;
   BestBytes best;
   uint64_t ring = 0, observer = 0, replay = 0, moves = 0, archive = 0, bounds = 0;
   HeadTableBytes tables;
@@ -82,6 +82,7 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   b.state = 2 * state.bytes;
   b.drafts = make_draft_layout(spec, placement, DeviceIndex::kHere, session.n_draft).copies_bytes();
   b.checkpoints = session.n_checkpoints * state.bytes;
+  if (!layout.groups.empty()) b.rows_host = 2 * kRowPiece;
   if (has_head(spec, placement)) {
     b.logits_host = uint64_t{spec.n_vocab} * sizeof(float);
     b.logits = model.max_logit_rows * uint64_t{spec.n_vocab} * sizeof(float);
@@ -106,6 +107,7 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
   rows->device(SHARPI_ROW_RECURRENT, "rows of drafts", b.drafts, b.n_recurrent);
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
+  rows->pinned(SHARPI_ROW_STAGING, "rows on their way", b.rows_host);
   rows->device(SHARPI_ROW_LOGITS, "logits", b.logits);
   rows->pinned(SHARPI_ROW_LOGITS, "logits on their way out", b.logits_host);
   rows->device(SHARPI_ROW_LOGITS, "best logits", b.best.device);
@@ -164,6 +166,7 @@ Status DeviceSession::allocate() {
   SHARPI_TRY_ASSIGN(logits_, DeviceBuffer::allocate(*device_, b.logits, "logits"));
   if (b.best.device != 0) SHARPI_TRY(best_.allocate(plan_->spec->n_vocab, shape_.n_draft + 1));
   SHARPI_TRY_ASSIGN(logits_host_, PinnedBuffer::allocate(*device_, b.logits_host, "logits"));
+  SHARPI_TRY_ASSIGN(rows_host_, PinnedBuffer::allocate(*device_, b.rows_host, "rows"));
   SHARPI_TRY_ASSIGN(ring_, DeviceBuffer::allocate(*device_, b.ring, "query ring"));
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
   SHARPI_TRY_ASSIGN(scores_, DeviceBuffer::allocate(*device_, b.replay, "replay scores"));
@@ -223,6 +226,7 @@ std::vector<MemoryRow> DeviceSession::memory_rows() const {
   b.checkpoints = checkpoints_.bytes();
   b.logits = logits_.bytes();
   b.logits_host = logits_host_.bytes();
+  b.rows_host = rows_host_.bytes();
   b.best = {best_.device_bytes(), best_.pinned_bytes()};
   b.ring = ring_.bytes();
   b.observer = observer_.bytes();
@@ -301,11 +305,32 @@ Status DeviceSession::load_checkpoint(uint32_t index) {
                        "loading a checkpoint");
 }
 
+CopyRoom DeviceSession::copy_room() const {
+  if (rows_host_.bytes() == 0 || in_room_.exchange(true, std::memory_order_acquire)) return {};
+  return CopyRoom(*this, {rows_host_.data(), rows_host_.bytes()}, &in_room_);
+}
+
+Status DeviceSession::start_reading(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                                    void* out) const {
+  SHARPI_TRY(check_rows(layer, first, n));
+  SHARPI_TRY(check_together(layer));
+  return copies_.start_rows(view(layer), value, first, n, static_cast<std::byte*>(out),
+                            Way::kToHost);
+}
+
 Status DeviceSession::read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                                 void* out) const {
   SHARPI_TRY(check_rows(layer, first, n));
   SHARPI_TRY(check_together(layer));
   return copies_.rows(view(layer), value, first, n, static_cast<std::byte*>(out), Way::kToHost);
+}
+
+Status DeviceSession::start_writing(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                                    const void* in) {
+  SHARPI_TRY(check_rows(layer, first, n));
+  SHARPI_TRY(check_together(layer));
+  auto* from = static_cast<std::byte*>(const_cast<void*>(in));  // only read
+  return copies_.start_rows(view(layer), value, first, n, from, Way::kToDevice);
 }
 
 Status DeviceSession::write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,

@@ -6,6 +6,7 @@
 // stream and has ended when a call returns.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -78,9 +79,13 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   const KvHeadRows* head_rows(uint32_t layer) const;
   KvView kernel_view(uint32_t layer, uint32_t head) const;
 
-  RemoteRows* remote_rows() override { return &archive_rows_; }
-  const ArchiveRows& archive_rows() const { return archive_rows_; }
-
+  ArchiveRows archive_rows_;
+  CopyRoom copy_room() const override;
+  Status start_reading(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                       void* out) const override;
+  Status start_writing(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                       const void* in) override;
+  Status finish_copies() const override { return copies_.wait(); }
   Status read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
                    void* out) const override;
   Status write_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -110,8 +115,10 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   std::vector<KvMove> staged_;
   HeadTables tables_;
   ArchiveRows archive_rows_;
-  mutable std::mutex way_out_;  // of what const calls share: the next one
-  PinnedBuffer logits_host_;    // one row on its way out
+  mutable std::mutex way_out_;                // of what const calls share: the next one
+  PinnedBuffer logits_host_;                  // one row on its way out
+  mutable std::atomic<bool> in_room_{false};  // rows_host_ is taken
+  PinnedBuffer rows_host_;                    // two pieces of rows on their way
 };
 
 /// A session's recurrent state, and the pending rows that have to be applied to it: behind so many

@@ -14,8 +14,20 @@ Status SessionCopies::bytes(void* to, const void* from, uint64_t n, Way way,
   return stream_->wait();
 }
 
+Status SessionCopies::wait() const {
+  SHARPI_TRY(device_->usable());
+  const DeviceScope scope(*device_);
+  return stream_->wait();
+}
+
 Status SessionCopies::rows(const KvView& v, bool value, uint32_t first, uint32_t n, std::byte* host,
                            Way way) const {
+  SHARPI_TRY(start_rows(v, value, first, n, host, way));
+  return wait();
+}
+
+Status SessionCopies::start_rows(const KvView& v, bool value, uint32_t first, uint32_t n,
+                                 std::byte* host, Way way) const {
   SHARPI_TRY(device_->usable());
   const DeviceScope scope(*device_);
   const uint64_t row = value ? v.v_row_bytes : v.k_row_bytes;
@@ -35,7 +47,7 @@ Status SessionCopies::rows(const KvView& v, bool value, uint32_t first, uint32_t
                                   way, "copying KV rows"));
     done += blocks * rows;
   }
-  return stream_->wait();
+  return Status::ok();
 }
 
 Status SessionCopies::queries(const QueryRing& ring, uint64_t first, uint32_t n, std::byte* host,

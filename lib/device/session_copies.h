@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies of a session's bytes between device and host: contiguous ranges, KV rows (which lie in
 // blocks of slots) and captured queries (which lie in a ring buffer). Each copy waits until it is
-// done.
+// done, but for those that are only started.
 // Thread rule: any; work runs on the model's stream and has ended when a call returns.
 #pragma once
 
@@ -25,6 +25,10 @@ class SessionCopies {
   /// Keys or values of slots [first, first + n), which `host` holds row after row.
   Status rows(const KvView& v, bool value, uint32_t first, uint32_t n, std::byte* host,
               Way way) const;
+  /// The same, without waiting: wait() does.
+  Status start_rows(const KvView& v, bool value, uint32_t first, uint32_t n, std::byte* host,
+                    Way way) const;
+  Status wait() const;
   /// Queries of positions [first, first + n), n of the ring's rows at most.
   Status queries(const QueryRing& ring, uint64_t first, uint32_t n, std::byte* host, Way way) const;
 

@@ -10,6 +10,7 @@
 
 #include "engine/session_blob.h"
 #include "kv/codec.h"
+#include "kv/kv_store.h"
 #include "kv/ledger.h"
 #include "model/model_spec.h"
 
@@ -63,7 +64,7 @@ class LedgerCodec {
 };
 
 /// Bytes that are read or written at a time, unless one part that cannot be divided is larger.
-inline constexpr uint64_t kBlobPiece = 256 * 1024;
+inline constexpr uint64_t kBlobPiece = kRowPiece;
 
 /// Elements of one captured query of a layer; 0 if it captures none.
 inline uint64_t query_dim(const LayerSpec& l) {
@@ -88,8 +89,8 @@ struct RowSide {
     s.elements = l.head_dim;
     return s;
   }
-  uint32_t piece_rows() const {
-    return static_cast<uint32_t>(std::max<uint64_t>(1, kBlobPiece / row_bytes));
+  uint32_t piece_rows(uint64_t bytes) const {
+    return static_cast<uint32_t>(std::max<uint64_t>(1, bytes / row_bytes));
   }
 };
 
@@ -103,12 +104,12 @@ class BlobScratch {
   }
   std::byte* piece() { return piece_.data(); }
   float* floats() { return reinterpret_cast<float*>(piece_.data()); }
-  /// In place, n rows of the piece: stored -> canonical, or back.
-  Status convert(const RowSide& side, uint32_t n, bool to_canonical) {
+  /// In place, n rows of a piece: stored -> canonical, or back.
+  Status convert(const RowSide& side, std::byte* piece, uint32_t n, bool to_canonical) {
     const KvCodec* codec = kv_codec(side.dtype);
     if (codec != nullptr && !codec->has_canonical_form()) return Status::ok();
     for (uint32_t i = 0; i < n; ++i) {
-      std::byte* at = piece_.data() + i * side.row_bytes;
+      std::byte* at = piece + i * side.row_bytes;
       SHARPI_TRY(to_canonical ? kv_row_to_canonical(side.dtype, at, side.elements, row_.data())
                               : kv_row_from_canonical(side.dtype, at, side.elements, row_.data()));
       std::memcpy(at, row_.data(), side.row_bytes);
@@ -118,6 +119,33 @@ class BlobScratch {
 
  private:
   std::vector<std::byte> piece_, row_;
+};
+
+/// Where pieces of a side's rows are on their way: the halves of the store's room by turns, so that
+/// one is copied while the host deals with the other; or, where there is no room, the scratch.
+class RowPieces {
+ public:
+  RowPieces(const KvStore& kv, const RowSide& side, BlobScratch* scratch)
+      : room_(kv.copy_room()),
+        half_(room_.bytes().size() / 2),
+        scratch_(scratch),
+        ahead_(half_ >= side.row_bytes),
+        n_rows_(side.piece_rows(ahead_ ? std::min(half_, kBlobPiece) : kBlobPiece)) {}
+  /// The next piece may be started before this one is dealt with.
+  bool runs_ahead() const { return ahead_; }
+  uint32_t n_rows() const { return n_rows_; }
+  std::byte* next() {
+    if (!ahead_) return scratch_->piece();
+    second_ = !second_;
+    return room_.bytes().data() + (second_ ? half_ : 0);
+  }
+
+ private:
+  CopyRoom room_;
+  uint64_t half_;
+  BlobScratch* scratch_;
+  bool ahead_, second_ = false;
+  uint32_t n_rows_;
 };
 
 }  // namespace sharpi

@@ -121,36 +121,53 @@ class SessionRestorer : private BlobHead {
   Status rows_by_head(BlobCursor* in, KvStore* kv, const RowSide& side, uint32_t l) {
     for (uint32_t h = 0; h < n_kv_heads(l); ++h) {
       const uint32_t all = layers_[l].n_rows - lag(l, h);
+      RowPieces pieces(*kv, side, &scratch_);
       for (uint32_t i = 0; i < all;) {
-        const uint32_t n = std::min(all - i, side.piece_rows());
-        SHARPI_TRY(in->read(scratch_.piece(), n * side.row_bytes));
-        SHARPI_TRY(scratch_.convert(side, n, false));
-        SHARPI_TRY(kv->write_head_rows(l, h, side.value, i, n, scratch_.piece()));
+        const uint32_t n = std::min(all - i, pieces.n_rows());
+        std::byte* at = pieces.next();
+        SHARPI_TRY(in->read(at, n * side.row_bytes));
+        SHARPI_TRY(scratch_.convert(side, at, n, false));
+        SHARPI_TRY(kv->write_head_rows(l, h, side.value, i, n, at));
         i += n;
       }
     }
     return Status::ok();
   }
 
+  struct Slots {
+    uint32_t layer;
+    bool value;
+    uint32_t first, n;
+  };
+  /// ahead: what was started before has ended, and this is under way.
+  static Status write(KvStore* kv, bool ahead, const Slots& to, const std::byte* from) {
+    if (!ahead) return kv->write_rows(to.layer, to.value, to.first, to.n, from);
+    SHARPI_TRY(kv->finish_copies());
+    return kv->start_writing(to.layer, to.value, to.first, to.n, from);
+  }
+
   /// A ring takes as many of the last rows as it has slots.
   Status rows(BlobCursor* in, KvStore* kv, const RowSide& side, uint32_t l, const KvGroup& g) {
     const BlobLayerHeader& h = layers_[l];
     const uint32_t skipped = g.ring && h.n_rows > g.ring_slots ? h.n_rows - g.ring_slots : 0;
+    RowPieces pieces(*kv, side, &scratch_);
     for (uint32_t i = 0; i < h.n_rows;) {
-      uint32_t slot = h.first_position + i, n = std::min(h.n_rows - i, side.piece_rows());
+      uint32_t slot = h.first_position + i, n = std::min(h.n_rows - i, pieces.n_rows());
       if (g.ring) {
         slot = static_cast<uint32_t>((h_.base + slot) % g.ring_slots);
         n = std::min(n, g.ring_slots - slot);
       }
       if (i < skipped) n = std::min(n, skipped - i);
-      SHARPI_TRY(in->read(scratch_.piece(), n * side.row_bytes));
+      // What was read before is on its way meanwhile.
+      std::byte* at = pieces.next();
+      SHARPI_TRY(in->read(at, n * side.row_bytes));
       if (i >= skipped) {
-        SHARPI_TRY(scratch_.convert(side, n, false));
-        SHARPI_TRY(kv->write_rows(l, side.value, slot, n, scratch_.piece()));
+        SHARPI_TRY(scratch_.convert(side, at, n, false));
+        SHARPI_TRY(write(kv, pieces.runs_ahead(), {l, side.value, slot, n}, at));
       }
       i += n;
     }
-    return Status::ok();
+    return pieces.runs_ahead() ? kv->finish_copies() : Status::ok();
   }
 
   /// Of the saved queries, those that this session's own window holds.

@@ -169,11 +169,13 @@ class SessionSaver {
     for (uint32_t h = 0; h < kv.layout().find(l)->n_heads; ++h) {
       const uint32_t n = core_.ledger().n_slots(l, h);
       if (only_counts(n * side.row_bytes)) continue;
+      RowPieces pieces(kv, side, &scratch_);
       for (uint32_t i = 0; i < n;) {
-        const uint32_t run = std::min(n - i, side.piece_rows());
-        SHARPI_TRY(kv.read_head_rows(l, h, side.value, i, run, scratch_.piece()));
-        SHARPI_TRY(scratch_.convert(side, run, true));
-        SHARPI_TRY(put_piece(run * side.row_bytes));
+        const uint32_t run = std::min(n - i, pieces.n_rows());
+        std::byte* at = pieces.next();
+        SHARPI_TRY(kv.read_head_rows(l, h, side.value, i, run, at));
+        SHARPI_TRY(scratch_.convert(side, at, run, true));
+        SHARPI_TRY(put(at, run * side.row_bytes));
         i += run;
       }
     }
@@ -184,16 +186,35 @@ class SessionSaver {
   Status rows(const KvStore& kv, const RowSide& side, uint32_t l, uint32_t first, uint32_t n,
               uint32_t ring_slots) {
     if (only_counts(n * side.row_bytes)) return Status::ok();
-    for (uint32_t i = 0; i < n;) {
-      uint32_t slot = first + i, run = std::min(n - i, side.piece_rows());
+    struct Piece {
+      std::byte* at = nullptr;
+      uint32_t n_rows = 0;
+    };
+    RowPieces pieces(kv, side, &scratch_);
+    uint32_t started = 0;
+    const auto start = [&](Piece* p) {
+      uint32_t slot = first + started;
+      *p = {nullptr, std::min(n - started, pieces.n_rows())};
+      if (p->n_rows == 0) return Status::ok();
       if (ring_slots != 0) {
         slot = static_cast<uint32_t>((h_.base + slot) % ring_slots);
-        run = std::min(run, ring_slots - slot);
+        p->n_rows = std::min(p->n_rows, ring_slots - slot);
       }
-      SHARPI_TRY(kv.read_rows(l, side.value, slot, run, scratch_.piece()));
-      SHARPI_TRY(scratch_.convert(side, run, true));
-      SHARPI_TRY(put_piece(run * side.row_bytes));
-      i += run;
+      p->at = pieces.next();
+      started += p->n_rows;
+      return pieces.runs_ahead() ? kv.start_reading(l, side.value, slot, p->n_rows, p->at)
+                                 : kv.read_rows(l, side.value, slot, p->n_rows, p->at);
+    };
+    Piece here, next;
+    SHARPI_TRY(start(&here));
+    for (; here.n_rows != 0; here = next) {
+      if (pieces.runs_ahead()) {
+        SHARPI_TRY(kv.finish_copies());
+        SHARPI_TRY(start(&next));
+      }
+      SHARPI_TRY(scratch_.convert(side, here.at, here.n_rows, true));
+      SHARPI_TRY(put(here.at, here.n_rows * side.row_bytes));
+      if (!pieces.runs_ahead()) SHARPI_TRY(start(&next));
     }
     return Status::ok();
   }

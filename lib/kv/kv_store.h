@@ -6,9 +6,12 @@
 // destroyed.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -50,6 +53,32 @@ struct KvMove {
 /// The two parts of a recurrent layer: the state of its heads, and the last rows in front of its
 /// convolution.
 enum class StatePart : uint8_t { kState, kConv };
+
+class KvStore;
+
+/// Bytes of rows that are copied at a time.
+inline constexpr uint64_t kRowPiece = 256 * 1024;
+
+/// Memory of a store that copies of its rows are fastest to and from, two pieces of it, for one
+/// call at a time; without bytes there is none, or another call has it. What is under way has ended
+/// when it goes.
+class CopyRoom {
+ public:
+  CopyRoom() = default;
+  /// `taken` is set as long as it lives.
+  CopyRoom(const KvStore& store, std::span<std::byte> bytes, std::atomic<bool>* taken)
+      : store_(&store), bytes_(bytes), taken_(taken) {}
+  CopyRoom(CopyRoom&& o) noexcept
+      : store_(std::exchange(o.store_, nullptr)), bytes_(o.bytes_), taken_(o.taken_) {}
+  CopyRoom& operator=(CopyRoom&&) = delete;
+  inline ~CopyRoom();
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  const KvStore* store_ = nullptr;
+  std::span<std::byte> bytes_;
+  std::atomic<bool>* taken_ = nullptr;
+};
 
 class KvStore {
  public:
@@ -128,6 +157,17 @@ class KvStore {
   virtual void apply_moves() noexcept = 0;
   virtual void discard_moves() noexcept = 0;
 
+  /// Pieces that are copied to and from copy_room() may be under way until finish_copies().
+  virtual CopyRoom copy_room() const { return {}; }
+  virtual Status start_reading(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                               void* out) const {
+    return read_rows(layer, value, first, n, out);
+  }
+  virtual Status start_writing(uint32_t layer, bool value, uint32_t first, uint32_t n,
+                               const void* in) {
+    return write_rows(layer, value, first, n, in);
+  }
+  virtual Status finish_copies() const { return Status::ok(); }
   /// Rows [first, first + n) of a layer (K rows if !value) as they are stored (codec.h), one after
   /// the other. Neither allocates.
   virtual Status read_rows(uint32_t layer, bool value, uint32_t first, uint32_t n,
@@ -164,5 +204,11 @@ class KvStore {
   /// kInternal unless every keep list ascends and stays within the capacity.
   Status check_moves(std::span<const KvMove> moves) const;
 };
+
+CopyRoom::~CopyRoom() {
+  if (store_ == nullptr) return;
+  static_cast<void>(store_->finish_copies());
+  taken_->store(false, std::memory_order_release);
+}
 
 }  // namespace sharpi

@@ -4,6 +4,8 @@
 // computes alone; and where a wait or an upload is missing it is not.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <utility>
 
 #include "device/host_tier.h"
 #include "engine/engine_case.h"
@@ -134,6 +136,55 @@ TEST_P(Ways, ForksAndSavedSessionsGoOnAlike) {
   EXPECT_TRUE(same_bits(next[2], next[0])) << "restored";
 }
 
+/// Saves a session once more in the midst of it, when the first rows have come.
+class SavesAgain final : public BlobSink {
+ public:
+  SavesAgain(const Session& session, std::vector<std::byte>* first, std::vector<std::byte>* second)
+      : session_(session), first_(first), second_(second), inner_(second->data()) {}
+  Status write(const void* data, uint64_t bytes) override {
+    std::memcpy(first_->data() + at_, data, bytes);
+    at_ += bytes;
+    if (bytes <= kRowPiece / 2 || std::exchange(again_, true)) return Status::ok();
+    return session_.save(&inner_, second_->size());
+  }
+  bool again() const { return again_; }
+
+ private:
+  const Session& session_;
+  std::vector<std::byte>*first_, *second_;
+  MemorySink inner_;
+  uint64_t at_ = 0;
+  bool again_ = false;
+};
+
+/// Rows of three pieces and more are copied ahead of what is written, or one piece after the other
+/// where another call copies.
+class LongRows : public Ways {};
+
+TEST_P(LongRows, AreSavedAheadPieceByPiece) {
+  const auto model = open(-1, [](sharpi_plan_params*, sharpi_session_params* s) {
+    s->n_ctx = 4096;
+    s->k_dtype = s->v_dtype = SHARPI_KV_F32;
+  });
+  ASSERT_TRUE(model);
+  const auto s = session(model);
+  prefill(s.get(), file_->tokens(3200));
+  auto bytes = s->save_bytes();
+  ASSERT_TRUE(bytes.is_ok());
+  std::vector<std::byte> first(bytes.value()), second(bytes.value());
+  SavesAgain sink(*s, &first, &second);
+  ASSERT_TRUE(s->save(&sink, first.size()).is_ok());
+  EXPECT_TRUE(sink.again() && first == second);
+  EXPECT_GT(first.size(), 6 * kRowPiece * engine_.spec->n_layers());
+  const auto restored = session(model);
+  MemorySource source(first.data(), first.size());
+  const Status read = restored->restore(&source, first.size());
+  ASSERT_TRUE(read.is_ok()) << read.text();
+  decode(s.get(), 7);
+  decode(restored.get(), 7);
+  EXPECT_TRUE(same_bits(logits_of(*restored, *engine_.spec), logits_of(*s, *engine_.spec)));
+}
+
 TEST_P(Ways, DraftsThatAreRightChangeNothing) {
   const Edit drafts = [](sharpi_plan_params*, sharpi_session_params* s) { s->n_draft = 3; };
   const auto model = open(-1, drafts);
@@ -244,6 +295,7 @@ std::vector<test::ModelRecipe> device_recipes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Ways, ::testing::ValuesIn(device_recipes()), recipe_name);
+INSTANTIATE_TEST_SUITE_P(Kinds, LongRows, ::testing::Values(test::tiny_qwen3()), recipe_name);
 
 }  // namespace
 }  // namespace sharpi::testing

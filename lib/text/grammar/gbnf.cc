@@ -198,6 +198,7 @@ uint32_t GbnfParser::hex(size_t n) {
 uint32_t GbnfParser::character() {
   if (skip("\\")) {
     const char c = now();
+    if (c == '\0') return fail("ends with a backslash"), 0;
     ++at_;
     if (c == 'n') return '\n';
     if (c == 'r') return '\r';
@@ -205,7 +206,6 @@ uint32_t GbnfParser::character() {
     if (c == 'x') return hex(2);
     if (c == 'u') return hex(4);
     if (c == 'U') return hex(8);
-    if (c == '\0') fail("ends with a backslash");
     return static_cast<unsigned char>(c);
   }
   const uint32_t n = at_ < s_.size() ? utf8_character(s_, at_) : 0;

@@ -69,6 +69,9 @@ TEST(GrammarGbnf, SaysWhatIsWrong) {
             "line 2 of the grammar has no ::= behind the name x");
   EXPECT_EQ(refusal(GrammarKind::kGbnf, "root ::= \"a\" \"b\nroot ::= \"c\""),
             "line 1 of the grammar has a text without an end");
+  for (const char* text : {"root ::= \"a\\", "root ::= [\\", "root ::= [a-\\", "root ::= \\"}) {
+    EXPECT_EQ(compile(GrammarKind::kGbnf, text).status().code(), Code::kInvalidArgument) << text;
+  }
 }
 
 TEST(GrammarTools, ACallThatHasToCome) {

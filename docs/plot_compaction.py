@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Draws docs/plots/*.svg from the CSV files of bench/needle_curve that lie there.
+"""Draws docs/plots/*.svg from the compressed CSV files of bench/needle_curve that lie there.
 
     docs/plot_compaction.py [FOLDER]
 
-needles.csv (needle_curve --csv) gives needles_in.svg and needles_after.svg: accuracy against budget, a
-panel per model, a line per policy. kept_rows.csv (needle_curve --rows) gives kept_rows_MODEL.svg: which
-rows of one prompt each policy keeps, a strip per layer and KV head. real_needles.csv (text_needles)
+needles.csv.gz (needle_curve --csv) gives needles_in.svg and needles_after.svg: accuracy against budget, a
+panel per model, a line per policy. kept_rows.csv.gz (needle_curve --rows) gives kept_rows_MODEL.svg: which
+rows of one prompt each policy keeps, a strip per layer and KV head. real_needles.csv.gz (text_needles)
 gives real_needles.svg: how likely a digit of the answer is to a real model, against the rows kept.
 Python's standard library only.
 """
 import csv
+import gzip
 import math
 import os
 import sys
@@ -24,8 +25,19 @@ HEAD = ('<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBo
         'font-family="sans-serif" font-size="11" fill="#222">\n<rect width="{w}" height="{h}" fill="#fff"/>\n')
 
 
+LINE = 'fill="none" stroke-width="2"'
+DOTS = 'stroke-width="5" stroke-linecap="round"'
+
+
+def table(folder, name, **how):
+    """Rows of a table, which are kept compressed."""
+    with gzip.open(os.path.join(folder, name + ".gz"), "rt", encoding="utf-8", newline="") as f:
+        return list(csv.DictReader(f, **how) if how else csv.reader(f))
+
+
 def text(x, y, words, anchor="start", extra=""):
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{extra}>{words}</text>\n'
+    anchor = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x}" y="{y}"{anchor}{extra}>{words}</text>\n'
 
 
 def legend(x, y):
@@ -64,10 +76,10 @@ def curves(rows, mode):
                     if (r["model"], r["mode"], r["policy"]) == (model, mode, policy)}
             points = [at(b, mine[b]) for b in budgets if b in mine]
             line = " ".join(f"{x},{y}" for x, y in points)
-            out += (f'<polyline points="{line}" fill="none" stroke="{COLOURS[policy]}" '
-                    f'stroke-width="2"><title>{model} {policy}</title></polyline>\n')
-            out += "".join(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{COLOURS[policy]}"/>\n'
-                           for x, y in points)
+            out += f'<polyline points="{line}" stroke="{COLOURS[policy]}" {LINE}/>\n'
+            # A dot at each point: a line of no length with round ends.
+            dots = "".join(f"M{x} {y}h0" for x, y in points)
+            out += f'<path d="{dots}" stroke="{COLOURS[policy]}" {DOTS}/>\n'
     out += text(left + w // 2, h - 6, "rows a layer keeps (of 908 to 2016)", "middle")
     return out + "</svg>\n"
 
@@ -86,7 +98,7 @@ def kept(rows, model):
             body += f'<path d="M{left} {y + 2}h{width}" stroke="#f0f0f0" stroke-width="4"/>\n<path d="'
             for run in r[5].split(" "):
                 a, b = map(int, run.split("-"))
-                body += f"M{left + a * width / length:.1f} {y + 2}h{max(0.4, (b - a + 1) * width / length):.1f}"
+                body += f"M{left + a * width / length:.0f} {y + 2}h{max(1, (b - a + 1) * width / length):.0f}"
             body += f'" stroke="{COLOURS[policy]}" stroke-width="4"/>\n'
             y += strip
         y += 12
@@ -146,8 +158,7 @@ def real(rows):
             for policy in reversed(POLICIES):
                 points = [at(s, nll) for s, nll in sorted(mine(mode, policy).items())]
                 line = " ".join(f"{x},{y}" for x, y in points)
-                out += (f'<polyline points="{line}" fill="none" stroke="{COLOURS[policy]}" '
-                        f'stroke-width="2"><title>{model} {policy}</title></polyline>\n')
+                out += f'<polyline points="{line}" stroke="{COLOURS[policy]}" {LINE}/>\n'
     out += text(left + (w - left) // 2, h - 8, "rows kept; dashed: the whole cache", "middle")
     return out + "</svg>\n"
 
@@ -160,17 +171,15 @@ def main():
             f.write(drawing)
 
     names = ["model", "kv", "mode", "policy", "budget", "found", "needles"]
-    with open(os.path.join(folder, "needles.csv"), encoding="utf-8") as f:
-        rows = [r for r in csv.DictReader(f, names) if r["kv"] == "f32"]
+    rows = [r for r in table(folder, "needles.csv", fieldnames=names) if r["kv"] == "f32"]
     for mode in TITLES:
         write(f"needles_{mode}.svg", curves(rows, mode))
-    with open(os.path.join(folder, "kept_rows.csv"), encoding="utf-8") as f:
-        rows = list(csv.reader(f))
+    rows = table(folder, "kept_rows.csv")
     for model in MODELS:
         write(f"kept_rows_{model}.svg", kept(rows, model))
     names = ["model", "kv", "mode", "policy", "length", "share", "found", "needles", "nll"]
-    with open(os.path.join(folder, "real_needles.csv"), encoding="utf-8") as f:
-        write("real_needles.svg", real([r for r in csv.DictReader(f, names) if r["mode"] != "text"]))
+    rows = table(folder, "real_needles.csv", fieldnames=names)
+    write("real_needles.svg", real([r for r in rows if r["mode"] != "text"]))
 
 
 if __name__ == "__main__":

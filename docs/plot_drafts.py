@@ -20,7 +20,8 @@ HEAD = ('<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBo
 
 
 def text(x, y, words, anchor="start", extra=""):
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{extra}>{words}</text>\n'
+    anchor = "" if anchor == "start" else f' text-anchor="{anchor}"'
+    return f'<text x="{x}" y="{y}"{anchor}{extra}>{words}</text>\n'
 
 
 def tokens(drafts, right):
@@ -54,7 +55,7 @@ def panel(x0, y0, width, height, name, times, counts):
     for colour, n in zip(COLOURS, counts):
         if n not in times:
             continue
-        points = [at(i / 50, speed_up(times, n, i / 50)) for i in range(51)]
+        points = [at(i / 50, speed_up(times, n, i / 50)) for i in range(0, 51, 2)]
         path = " ".join(f"{x} {y}" for x, y in points)
         out += f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>\n'
     return out

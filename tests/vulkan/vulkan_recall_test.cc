@@ -36,14 +36,14 @@ TEST(VulkanRecallBounds, ChooseWhatTheyChooseOnTheCpu) {
   check_bounds(vulkan_machine(), MadeModel(heads_of(32)), {{1, 2}});
 }
 
-std::vector<Case> kinds() {
+std::vector<Case> recalled_kinds() {
   std::vector<Case> all = device_cases();
   const char* names[] = {"qwen3", "shared_layers", "keys_that_are_values", "hybrid", "one_kv_head"};
   for (size_t i = 0; i < all.size(); ++i) all[i].name = names[i];
   all.push_back({"latents", test::tiny_deepseek2(), {SHARPI_KV_F32}});
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, VulkanRecall, ::testing::ValuesIn(kinds()), case_name);
+INSTANTIATE_TEST_SUITE_P(Kinds, VulkanRecall, ::testing::ValuesIn(recalled_kinds()), case_name);
 
 }  // namespace
 }  // namespace sharpi::testing

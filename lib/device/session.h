@@ -79,7 +79,9 @@ class DeviceSession final : public StoredSession<DeviceBuffer, PinnedBuffer, Dev
   const KvHeadRows* head_rows(uint32_t layer) const;
   KvView kernel_view(uint32_t layer, uint32_t head) const;
 
-  ArchiveRows archive_rows_;
+  RemoteRows* remote_rows() override { return &archive_rows_; }
+  const ArchiveRows& archive_rows() const { return archive_rows_; }
+
   CopyRoom copy_room() const override;
   Status start_reading(uint32_t layer, bool value, uint32_t first, uint32_t n,
                        void* out) const override;

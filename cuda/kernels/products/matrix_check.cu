@@ -106,6 +106,8 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
                 Experts::kBiased);
       check_squares(b, rows);
       check_case(b, {{q8}, 672, {48}, rows, Epilogue::kAdd, false, false, false, true});
+      // More outputs of a block than threads.
+      check_case(b, {{q8}, 256, {34832}, rows, Epilogue::kAdd});
       check_case(b, {{mx, q8}, 2880, {144, 20}, rows, Epilogue::kStore, true, false, false, true});
       check_case(
           b, {{mx, mx}, 2880, {48, 48}, rows, Epilogue::kSwiGluClamped, true, false, false, true});

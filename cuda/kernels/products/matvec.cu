@@ -163,7 +163,8 @@ __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& 
   return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
 }
 
-/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y held.
+/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y of
+/// the thread's first output held.
 template <bool kOne>
 __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
                                        uint32_t first_group, uint32_t n_groups, float old) {
@@ -186,8 +187,10 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
       second += bias.y;
     }
     float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
+    float held = old;
+    if (kOne && at != threadIdx.x && p.epilogue == Epilogue::kAdd) held = *y;
     store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
-                 kOne ? &old : y);
+                 kOne ? &held : y);
   }
 }
 

@@ -126,7 +126,9 @@ class BlobScratch {
 class RowPieces {
  public:
   RowPieces(const KvStore& kv, const RowSide& side, BlobScratch* scratch)
-      : room_(kv.copy_room()),
+      : kv_(kv),
+        value_(side.value),
+        room_(kv.copy_room()),
         half_(room_.bytes().size() / 2),
         scratch_(scratch),
         ahead_(half_ >= side.row_bytes),
@@ -139,8 +141,22 @@ class RowPieces {
     second_ = !second_;
     return room_.bytes().data() + (second_ ? half_ : 0);
   }
+  /// Rows from `first` on to or from a piece: under way until wait() where pieces run ahead.
+  Status read(uint32_t layer, uint32_t first, uint32_t n, std::byte* to) const {
+    return ahead_ ? kv_.start_reading(layer, value_, first, n, to)
+                  : kv_.read_rows(layer, value_, first, n, to);
+  }
+  /// `kv`: the store that this was made of.
+  Status write(KvStore* kv, uint32_t layer, uint32_t first, uint32_t n,
+               const std::byte* from) const {
+    return ahead_ ? kv->start_writing(layer, value_, first, n, from)
+                  : kv->write_rows(layer, value_, first, n, from);
+  }
+  Status wait() const { return ahead_ ? kv_.finish_copies() : Status::ok(); }
 
  private:
+  const KvStore& kv_;
+  bool value_;
   CopyRoom room_;
   uint64_t half_;
   BlobScratch* scratch_;

@@ -134,18 +134,6 @@ class SessionRestorer : private BlobHead {
     return Status::ok();
   }
 
-  struct Slots {
-    uint32_t layer;
-    bool value;
-    uint32_t first, n;
-  };
-  /// ahead: what was started before has ended, and this is under way.
-  static Status write(KvStore* kv, bool ahead, const Slots& to, const std::byte* from) {
-    if (!ahead) return kv->write_rows(to.layer, to.value, to.first, to.n, from);
-    SHARPI_TRY(kv->finish_copies());
-    return kv->start_writing(to.layer, to.value, to.first, to.n, from);
-  }
-
   /// A ring takes as many of the last rows as it has slots.
   Status rows(BlobCursor* in, KvStore* kv, const RowSide& side, uint32_t l, const KvGroup& g) {
     const BlobLayerHeader& h = layers_[l];
@@ -163,11 +151,12 @@ class SessionRestorer : private BlobHead {
       SHARPI_TRY(in->read(at, n * side.row_bytes));
       if (i >= skipped) {
         SHARPI_TRY(scratch_.convert(side, at, n, false));
-        SHARPI_TRY(write(kv, pieces.runs_ahead(), {l, side.value, slot, n}, at));
+        SHARPI_TRY(pieces.wait());
+        SHARPI_TRY(pieces.write(kv, l, slot, n, at));
       }
       i += n;
     }
-    return pieces.runs_ahead() ? kv->finish_copies() : Status::ok();
+    return pieces.wait();
   }
 
   /// Of the saved queries, those that this session's own window holds.

@@ -202,16 +202,13 @@ class SessionSaver {
       }
       p->at = pieces.next();
       started += p->n_rows;
-      return pieces.runs_ahead() ? kv.start_reading(l, side.value, slot, p->n_rows, p->at)
-                                 : kv.read_rows(l, side.value, slot, p->n_rows, p->at);
+      return pieces.read(l, slot, p->n_rows, p->at);
     };
     Piece here, next;
     SHARPI_TRY(start(&here));
     for (; here.n_rows != 0; here = next) {
-      if (pieces.runs_ahead()) {
-        SHARPI_TRY(kv.finish_copies());
-        SHARPI_TRY(start(&next));
-      }
+      SHARPI_TRY(pieces.wait());
+      if (pieces.runs_ahead()) SHARPI_TRY(start(&next));
       SHARPI_TRY(scratch_.convert(side, here.at, here.n_rows, true));
       SHARPI_TRY(put(here.at, here.n_rows * side.row_bytes));
       if (!pieces.runs_ahead()) SHARPI_TRY(start(&next));

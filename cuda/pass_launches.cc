@@ -50,6 +50,8 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
     case LaunchKind::kResidual:
       return launch_branch_sum(s_.of(p), l.sum.x == kNoRows ? nullptr : at.row(l.sum.x),
                                at.branch(l.sum), p.n_rows(), m_.spec().n_embd, raw_stream(p));
+    case LaunchKind::kJoinBranches:
+      return join_branches(p, l);
     case LaunchKind::kKeepRing:
       return mixers_.flush_ring(p, l.layer);
     case LaunchKind::kRows:
@@ -201,6 +203,24 @@ Status PassLaunches::heads(Pass& p, const Launch& l) const {
   const AttentionSpec& a = m_.spec().layers[l.layer].attention;
   const bool queries = l.kind == LaunchKind::kLatentQueries;
   return mixers_.heads(p, queries ? device::latent_queries(a) : device::latent_outputs(a));
+}
+
+/// A dense path and routed experts, each behind a norm, then the layer's norm and the sum.
+Status PassLaunches::join_branches(Pass& p, const Launch& l) const {
+  const LayerSpec& layer = m_.spec().layers[l.layer];
+  JoinBranchesParams j;
+  j.x = p.ws.get(Buf::kX);
+  j.first = p.ws.get(Buf::kMoeSum);
+  j.second = p.ws.get(Buf::kY);
+  j.first_weight = m_.floats(layer.ffn.shared_post_norm);
+  j.second_weight = m_.floats(layer.ffn.expert_post_norm);
+  j.weight = m_.floats(layer.ffn_post_norm);
+  j.n_rows = p.n_rows();
+  j.width = m_.spec().n_embd;
+  j.eps = m_.spec().rms_eps;
+  j.scale = l.sum.scale;
+  j.share = l.sum.share;
+  return launch_join_branches(j, s_.on(p));
 }
 
 /// Of an FFN without a gate, or with one that the product has not applied.

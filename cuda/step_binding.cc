@@ -135,6 +135,7 @@ class PaperKernels final : public StepKernels {
     tuning.shared_bytes = facts_.chain_bytes;
     return cuda::chain_fits(facts_.config, made.data(), static_cast<uint32_t>(made.size()), tuning);
   }
+  bool joins_branches() const override { return true; }
   bool takes(const ExpertStep& e) const override {
     return moe_step_takes(facts_.config, paper_.moe_step(e.layer, e.to, e.add, e.before, e.after));
   }

@@ -60,6 +60,7 @@ Status PassLaunches::make() const {
     case LaunchKind::kLogits:
       return ends();
     case LaunchKind::kMoeStep:
+    case LaunchKind::kJoinBranches:
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kReplay:

@@ -148,9 +148,10 @@ void Fuser::experts_beside_dense() {
   emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
 
+  const bool joins = kernels_.joins_branches() && l.ffn_post_norm;
   hidden_rows(f.shared_gate, f.shared_up, false);
-  emit_product(product(Buf::kFfn, f.shared_down, Buf::kY));
-  emit_sum({true, &f.shared_post_norm, 1.0f, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
+  emit_product(product(Buf::kFfn, f.shared_down, joins ? Buf::kMoeSum : Buf::kY));
+  if (!joins) emit_sum({true, &f.shared_post_norm, 1.0f, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
 
   const auto to_y = [&](LaunchKind kind, bool add) {
     Launch& launch = emit(kind);
@@ -160,8 +161,14 @@ void Fuser::experts_beside_dense() {
   const bool here = !parted || facts_.expert_slots;
   if (here) to_y(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts, false);
   if (parted) to_y(LaunchKind::kAnswers, here);
-  emit_sum({true, &f.expert_post_norm, 1.0f, 1.0f, Buf::kMoeSum, Buf::kY}, layer_);
   const float scale = l.ple_gate ? 1.0f : l.output_scale;
+  if (joins) {
+    RowSum& sum = emit(LaunchKind::kJoinBranches).sum;
+    sum.scale = scale;
+    sum.share = l.residual_scale;
+    return;
+  }
+  emit_sum({true, &f.expert_post_norm, 1.0f, 1.0f, Buf::kMoeSum, Buf::kY}, layer_);
   emit_sum({true, &l.ffn_post_norm, scale, l.residual_scale, Buf::kX, Buf::kX}, layer_);
 }
 

@@ -91,6 +91,8 @@ const char* name_of(LaunchKind kind) {
       return name_in_mixer(kind);
     case LaunchKind::kActivation:
       return "activation";
+    case LaunchKind::kJoinBranches:
+      return "join both, norms between";
     case LaunchKind::kRouter:
       return "choose experts";
     case LaunchKind::kSharedGate:

@@ -103,11 +103,21 @@ static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t 
   const PanelRef ref = find_panel<true>(p, group, 0);
   const uint32_t o = ref.panel * kPanelRows + i, n_out = ref.task->n_out;
   if (p.mode == StreamMode::kExpertsDown) {
+    constexpr uint32_t kAtOnce = 4;  // whose numbers are under way together
     float sum = 0.0f;
-    for (uint32_t j = 0; j < p.n_segments; ++j) {
-      if (expert_slot(p, j) < 0) continue;
-      const auto id = static_cast<uint64_t>(p.ids[blockIdx.y * p.n_used + j]);
-      sum = fmaf(segment_weight(p, j), ref.task->bias[id * n_out + o], sum);
+#pragma unroll 1
+    for (uint32_t first = 0; first < p.n_segments; first += kAtOnce) {
+      float weight[kAtOnce] = {}, bias[kAtOnce] = {};
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        const uint32_t j = first + k;
+        if (j >= p.n_segments || expert_slot(p, j) < 0) continue;
+        const auto id = static_cast<uint64_t>(p.ids[blockIdx.y * p.n_used + j]);
+        weight[k] = segment_weight(p, j);
+        bias[k] = ref.task->bias[id * n_out + o];
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) sum = fmaf(weight[k], bias[k], sum);
     }
     return {sum, 0.0f};
   }

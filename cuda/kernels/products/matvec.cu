@@ -163,11 +163,17 @@ __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& 
   return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
 }
 
-/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y of
-/// the thread's first output held.
+/// What a thread's first output of one row needs at the end, asked for before the products.
+struct Wanted {
+  float old;    // what y held, with kAdd
+  float2 bias;  // of the sums
+};
+
+/// Adds up the pieces and lets them leave through the epilogue. One row: `wanted` is there.
 template <bool kOne>
 __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
-                                       uint32_t first_group, uint32_t n_groups, float old) {
+                                       uint32_t first_group, uint32_t n_groups,
+                                       const Wanted& wanted) {
   const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
@@ -181,16 +187,17 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
       first *= norm;
       second *= norm;
     }
+    const bool ready = kOne && at == threadIdx.x;
     if (p.biased) {
-      const float2 bias = biases_of(p, first_group + group, e % kPanelRows);
+      float2 bias = wanted.bias;
+      if (!ready) bias = biases_of(p, first_group + group, e % kPanelRows);
       first += bias.x;
       second += bias.y;
     }
     float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
-    float held = old;
-    if (kOne && at != threadIdx.x && p.epilogue == Epilogue::kAdd) held = *y;
-    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
-                 kOne ? &held : y);
+    float old = wanted.old;
+    if (!ready && p.epilogue == Epilogue::kAdd) old = *y;
+    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second, &old);
   }
 }
 
@@ -263,7 +270,10 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   ring.stage = ring.parity = 0;
   fill_ring<kOne>(p, view, ring, at);
 
-  float old = 0.0f;
+  Wanted wanted = {};
+  const bool wants = kOne && threadIdx.x < n_groups * kPanelRows;
+  if (wants && p.biased)
+    wanted.bias = biases_of(p, first + threadIdx.x / kPanelRows, threadIdx.x % kPanelRows);
   if constexpr (kOne) {
     if constexpr (!kMoe) {
       row.load_weights<kMoe>(p, view);
@@ -272,8 +282,8 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     }
     row.stage<kMoe>(p, view);
     __syncthreads();
-    if (p.epilogue == Epilogue::kAdd && threadIdx.x < n_groups * kPanelRows) {
-      old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
+    if (p.epilogue == Epilogue::kAdd && wants) {
+      wanted.old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
     }
   } else {
     grid_dependency_wait();
@@ -295,7 +305,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     }
   }
   __syncthreads();
-  finish<kOne>(p, view, first, n_groups, old);
+  finish<kOne>(p, view, first, n_groups, wanted);
 }
 
 template <RowCount kRows, bool kMoe, int kBlocks>

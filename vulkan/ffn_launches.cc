@@ -93,8 +93,9 @@ Status PassLaunches::expert_sums(const ExpertRun& r, bool dots) const {
 Status PassLaunches::experts_by_pairs(const ExpertRun& r) const {
   const FfnSpec& f = r.f;
   const uint32_t e = s_.n_embd;
+  const TensorRef& gate = f.gate ? f.gate : r.up_ref;  // of squares there is none
   const auto dotted = [&](const TensorRef& w) { return form_of(w, 1) == RowForm::kBytes; };
-  const bool dots = dotted(f.gate) && dotted(r.up_ref) && dotted(f.down);
+  const bool dots = dotted(gate) && dotted(r.up_ref) && dotted(f.down);
   const std::byte* bytes = dots ? bytes_of(n(), e) : nullptr;
   SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), r.x, e, n(), e, nullptr, bytes));
   const Args in = Args()
@@ -111,12 +112,12 @@ Status PassLaunches::experts_by_pairs(const ExpertRun& r) const {
                       .u(e)
                       .u(f.d_ff)
                       .u(f.n_used)
-                      .u(f.gate.row_bytes())
+                      .u(gate.row_bytes())
                       .u(r.up_ref.row_bytes())
                       .u(r.pairs);
   SHARPI_TRY(
       run(dots ? Shader::expert_up_dots : Shader::expert_up,
-          {static_cast<uint32_t>(f.gate.tensor->type), static_cast<uint32_t>(r.up_ref.tensor->type),
+          {static_cast<uint32_t>(gate.tensor->type), static_cast<uint32_t>(r.up_ref.tensor->type),
            static_cast<uint32_t>(device::hidden_epilogue(f))},
           in, f.d_ff, r.pairs));
   if (dots) SHARPI_TRY(quantise(r.h, r.pairs, f.d_ff));
@@ -130,7 +131,8 @@ struct PassLaunches::PairProduct {
   const void* x;
   const float *bias, *up_bias;
   float* y;
-  uint32_t epilogue, n_out, shared_by, bias_stride;
+  device::Epilogue epilogue;
+  uint32_t n_out, shared_by, bias_stride;
 };
 
 Status PassLaunches::pair_product(const ExpertRun& r, const PairProduct& p) const {
@@ -138,9 +140,9 @@ Status PassLaunches::pair_product(const ExpertRun& r, const PairProduct& p) cons
   const uint32_t outputs = r.matrices ? 8 * m.m : kExpertTile;
   Kernel k{r.matrices ? Shader::expert_matrix : Shader::expert_tile,
            {static_cast<uint32_t>(p.w.tensor->type), static_cast<uint32_t>(p.up_ref.tensor->type),
-            p.epilogue},
+            static_cast<uint32_t>(p.epilogue)},
            Args(),
-           div_up(p.n_out, p.epilogue >= 2 ? outputs / 2 : outputs),
+           div_up(p.n_out, device::is_gated(p.epilogue) ? outputs / 2 : outputs),
            static_cast<uint32_t>(r.pairs / r.side() + r.f.n_experts),
            r.matrices ? profile().matrix_threads : kExpertTile};
   if (r.matrices) k.constants.insert(k.constants.end(), {m.m, m.n, m.k});
@@ -174,20 +176,22 @@ Status PassLaunches::experts_by_tiles(const ExpertRun& r) const {
       Args().at(r.ids).at(r.table).at(r.order).at(r.tiles).u(r.pairs).u(f.n_experts).u(r.side());
   SHARPI_TRY(run_rows(Shader::expert_sort, {}, sort, 1));
   if (r.matrices) SHARPI_TRY(halve(r.x, n(), e, true));
-  SHARPI_TRY(pair_product(
-      r, {f.gate, r.up_ref, r.gate, r.up,
-          r.matrices ? static_cast<const void*>(bytes_of(n(), e)) : r.x, m_.floats(f.gate_bias),
-          m_.floats(f.up_bias), r.h, static_cast<uint32_t>(device::hidden_epilogue(f)), f.d_ff,
-          f.n_used, f.d_ff}));
+  const bool gates = static_cast<bool>(f.gate);
+  const float *gate_bias = m_.floats(f.gate_bias), *up_bias = m_.floats(f.up_bias);
+  SHARPI_TRY(pair_product(r, {gates ? f.gate : r.up_ref, r.up_ref, gates ? r.gate : r.up, r.up,
+                              r.matrices ? static_cast<const void*>(bytes_of(n(), e)) : r.x,
+                              gates ? gate_bias : up_bias, gates ? up_bias : nullptr, r.h,
+                              device::hidden_epilogue(f), f.d_ff, f.n_used, f.d_ff}));
   if (r.matrices) SHARPI_TRY(halve(r.h, r.pairs, f.d_ff, true));
   const void* h = r.matrices ? static_cast<const void*>(bytes_of(r.pairs, f.d_ff)) : r.h;
   const float* bias = m_.floats(f.down_bias);
+  constexpr auto kStore = device::Epilogue::kStore;
   for (uint32_t from = 0; from < e; from += width) {
     const uint32_t some = std::min(width, e - from);
     const ExpertMatrix down{r.down.data + from * f.down.row_bytes(), r.down.stride};
     const float* some_bias = bias == nullptr ? nullptr : bias + from;
-    SHARPI_TRY(
-        pair_product(r, {f.down, f.down, down, {}, h, some_bias, nullptr, r.made, 0, some, 1, e}));
+    SHARPI_TRY(pair_product(
+        r, {f.down, f.down, down, {}, h, some_bias, nullptr, r.made, kStore, some, 1, e}));
     const Args join = Args()
                           .at(r.ids)
                           .at(r.table)

@@ -63,12 +63,12 @@ bool experts_in_tiles(const ModelShape& model, uint32_t n_experts, uint32_t n_us
 
 bool experts_by_matrices(const Profile& f, const ModelShape& model, const FfnSpec& ffn,
                          uint32_t rows) {
-  if (!ffn.gate) return false;
   const TensorRef& up = ffn.fused_gate_up ? ffn.gate : ffn.up;
   const auto halves = [&](const TensorRef& w) {
     return row_form(f, model, w, rows) == RowForm::kHalves;
   };
-  return halves(ffn.gate) && halves(ffn.down) && up.tensor->type == ffn.gate.tensor->type;
+  const bool like_gate = !ffn.gate || up.tensor->type == ffn.gate.tensor->type;
+  return halves(up) && halves(ffn.down) && like_gate;
 }
 
 bool attends_in_shares(const Profile& f, const ModelShape& model, uint32_t head_dim,
@@ -110,10 +110,6 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
       const char* few = text_of(row_form(f, shape, w, 1), false);
       if (experts && (here || slots)) {
         const FfnSpec& ffn = model.spec().layers[block.layer].ffn;
-        if (!ffn.gate) {
-          out.add(slots ? "experts in slots" : "experts", "f32", "f32");
-          continue;
-        }
         const bool tiles = experts_in_tiles(shape, ffn.n_experts, ffn.n_used, most);
         const bool matrices = experts_by_matrices(f, shape, ffn, most);
         out.add(slots ? "experts in slots" : "experts", few,

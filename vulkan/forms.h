@@ -34,7 +34,7 @@ inline constexpr uint32_t kExpertTile = 64, kLeastExpertTile = 32;
 constexpr uint64_t expert_tile_bytes(uint64_t pairs, uint64_t n_experts) {
   return (1 + pairs / kLeastExpertTile + n_experts) * 16;
 }
-/// Whether these tiles are multiplied as matrices, all three.
+/// Whether these tiles are multiplied as matrices, all of an expert's.
 bool experts_by_matrices(const Profile& f, const ModelShape& model, const FfnSpec& ffn,
                          uint32_t rows);
 /// Few rows in shares of their stored rows.

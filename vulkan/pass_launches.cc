@@ -50,7 +50,7 @@ Status PassLaunches::make() const {
       return shared_gate();
     case LaunchKind::kExperts:
     case LaunchKind::kSlotExperts:
-      return routed_experts(l_.kind == LaunchKind::kSlotExperts);
+      return experts(l_.kind == LaunchKind::kSlotExperts);
     case LaunchKind::kSendRows:
       return send_rows();
     case LaunchKind::kAnswers:

@@ -144,11 +144,7 @@ class PassLaunches {
   Status route() const;
   Status choose_experts() const;
   Status shared_gate() const;
-  Status routed_experts(bool slots) const {
-    return layer().ffn.gate ? experts(slots) : square_experts(slots);
-  }
   Status experts(bool slots) const;
-  Status square_experts(bool slots) const;
   ExpertRun expert_run(bool slots) const;
   Status expert_sums(const ExpertRun& e, bool dots) const;
   struct PairProduct;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Hidden rows of FFNs that no product has activated: squares, which have no gate, and gates that
-// something comes in front of; experts of squares, and routers whose scores are not shares alone.
+// something comes in front of; and routers whose scores are not shares alone.
 #include "vulkan/pass_launches.h"
 
 namespace sharpi::vulkan {
@@ -10,8 +10,8 @@ Status PassLaunches::activation() const {
   const uint64_t all = uint64_t{n()} * device::hidden_width(f);
   const bool gates = device::has_gate(f);
   const Args args = Args().at(buf(Buf::kFfn)).at(gates ? buf(Buf::kUp) : nullptr).u(all);
-  return run(Shader::activation, {gates ? static_cast<uint32_t>(device::hidden_epilogue(f)) : 0u},
-             args, groups_of(all));
+  return run(Shader::activation, {static_cast<uint32_t>(device::hidden_epilogue(f))}, args,
+             groups_of(all));
 }
 
 Status PassLaunches::choose_experts() const {
@@ -28,30 +28,6 @@ Status PassLaunches::choose_experts() const {
                         .u(f.renormalize ? 1 : 0)
                         .f(f.share_scale);
   return run(Shader::choose_experts, {f.scores == RouterScores::kSigmoid ? 1u : 0u}, args, n());
-}
-
-/// Rows are floats, whatever the model's arithmetic is.
-Status PassLaunches::square_experts(bool slots) const {
-  const ExpertRun r = expert_run(slots);
-  const FfnSpec& f = r.f;
-  const uint32_t e = s_.n_embd;
-  SHARPI_TRY(norm(buf(Buf::kX), m_.floats(layer().expert_norm()), r.x, e, n(), e));
-  const Args in = Args()
-                      .at(r.up.data)
-                      .at(r.up.stride)
-                      .at(r.ids)
-                      .at(r.table)
-                      .at(r.x)
-                      .at(r.h)
-                      .at(m_.floats(f.up_bias))
-                      .u(e)
-                      .u(f.d_ff)
-                      .u(f.n_used)
-                      .u(f.up.row_bytes())
-                      .u(r.pairs);
-  SHARPI_TRY(
-      run(Shader::square_experts, {static_cast<uint32_t>(f.up.tensor->type)}, in, f.d_ff, r.pairs));
-  return expert_sums(r, false);
 }
 
 }  // namespace sharpi::vulkan

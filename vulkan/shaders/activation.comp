@@ -3,7 +3,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 // x = max(x, 0)^2, or x = act(x) * up by a number of device/epilogue.h; n elements. A thread has one.
-layout(constant_id = 1) const uint GATE = 0;
+layout(constant_id = 1) const uint EPILOGUE = 5;
 layout(push_constant) uniform P {
   uint64_t x, up;
   uint n;
@@ -13,11 +13,10 @@ void main() {
   if (i >= p.n) return;
   F32 x = F32(p.x + i * 4);
   const float v = x.v[0];
-  if (GATE == 0) {
-    const float h = max(v, 0.0);
-    x.v[0] = h * h;
+  if (EPILOGUE == 5) {
+    x.v[0] = square(v);
     return;
   }
   const float up = F32(p.up + i * 4).v[0];
-  x.v[0] = GATE == 2 ? silu(v) * up : GATE == 3 ? gelu(v) * up : clamped(v, up);
+  x.v[0] = EPILOGUE == 2 ? silu(v) * up : EPILOGUE == 3 ? gelu(v) * up : clamped(v, up);
 }

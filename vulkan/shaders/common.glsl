@@ -102,6 +102,11 @@ float clamped(float gate, float up) {
   const float g = min(gate, 7.0);
   return g / (1.0 + exp(-1.702 * g)) * (clamp(up, -7.0, 7.0) + 1.0);
 }
+// Activation::kReluSquared; what is no number stays so.
+float square(float x) {
+  const float h = x < 0.0 ? 0.0 : x;
+  return h * h;
+}
 float gelu(float x) {
   return 0.5 * x * (1.0 + tanh_of(0.7978845608 * (x + 0.044715 * x * x * x)));
 }

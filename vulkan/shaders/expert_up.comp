@@ -3,9 +3,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "weights.glsl"
-// h[r][j][i] = act(gate row i of expert ids[r][j] . x[r]) * (up row i . x[r]), with biases of the
-// expert's. Experts without a
-// matrix (an id or an entry of the table below 0) are left out. A workgroup has an output.
+// h[r][j][i] = act(gate row i of expert ids[r][j] . x[r]) * (up row i . x[r]), or max(up row i . x[r], 0)^2, with biases
+// of the expert's. Experts without a matrix (an id or an entry of the table below 0) are left out. A workgroup has an
+// output.
 layout(constant_id = 1) const int TYPE = 0;
 layout(constant_id = 2) const int TYPE_UP = 0;
 #include "expert_up.glsl"
@@ -26,8 +26,11 @@ void main() {
   const int e = place_of(pair);
   if (e < 0) return;
   const uint64_t x = p.x + uint64_t(pair / p.n_used) * p.n_in * 4;
-  const float g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
-  barrier();
+  float g = 0.0;
+  if (kGates) {
+    g = dot_of(TYPE, p.gate + uint64_t(e) * p.gate_stride + uint64_t(i) * p.row_bytes, x);
+    barrier();
+  }
   const float u = dot_of(TYPE_UP, p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes, x);
   if (me() == 0) put(pair, i, g, u);
 }

@@ -20,13 +20,18 @@ void main() {
                  up = p.up + uint64_t(e) * p.up_stride + uint64_t(i) * p.up_row_bytes;
   float g = 0.0, u = 0.0;
   for (uint run = me(); run < p.n_in / 32; run += threads()) {
+    if (!kGates) {
+      const Unit of_up = unit_of(TYPE_UP, up, run);
+      u += product_of(of_up, piece_of(of_up, x, scales));
+      continue;
+    }
     const Unit of_gate = unit_of(TYPE, gate, run), of_up = unit_of(TYPE_UP, up, run);
     const Piece of_row = piece_of(of_gate, x, scales);
     g += product_of(of_gate, of_row);
     if (TYPE_UP == TYPE) u += product_of(of_up, of_row);
     else u += product_of(of_up, piece_of(of_up, x, scales));
   }
-  g = sum_all(g);
+  if (kGates) g = sum_all(g);
   u = sum_all(u);
   if (me() == 0) put(pair, i, g, u);
 }

@@ -6,6 +6,6 @@
 namespace sharpi::cuda {
 
 /// The kernels of experts of squares.
-inline constexpr bool kSquareExpertsHaveRun = false;
+inline constexpr bool kSquareExpertsHaveRun = true;
 
 }  // namespace sharpi::cuda

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "vulkan/forms.h"
 
+#include <algorithm>
+
 #include "kv/rotation.h"
 #include "tier/block_tensors.h"
 #include "tier/kernel_paths.h"
@@ -42,7 +44,8 @@ bool in_tiles(const ModelShape& model, uint32_t rows) {
   return rows >= kTiledRows && !model.deterministic;
 }
 
-RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, uint32_t rows) {
+RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, uint32_t rows,
+                 bool has_peaks) {
   if (model.exact) return RowForm::kFloats;
   switch (w.tensor->type) {
     case GgmlType::kF32:
@@ -52,8 +55,15 @@ RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, 
     default:
       break;
   }
-  if (!in_tiles(model, rows)) return f.byte_dots ? RowForm::kBytes : RowForm::kFloats;
+  if (!in_tiles(model, rows))
+    return f.byte_dots && !has_peaks ? RowForm::kBytes : RowForm::kFloats;
   return f.matrix_threads != 0 && w.n_in % kMatrixDeep == 0 ? RowForm::kHalves : RowForm::kFloats;
+}
+
+bool takes_peaks(const ModelSpec& spec, const TensorRef& w) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& l) {
+    return l.mixer == MixerKind::kMamba2 && l.mamba.out.tensor == w.tensor;
+  });
 }
 
 bool experts_in_tiles(const ModelShape& model, uint32_t n_experts, uint32_t n_used, uint32_t rows) {
@@ -107,7 +117,8 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
     const bool here = device == DeviceIndex::kHere;
     const bool slots = experts && model.parts_experts(block.layer) && model.uses_slots(1);
     for (const TensorRef& w : block_products(model.spec(), block)) {
-      const char* few = text_of(row_form(f, shape, w, 1), false);
+      const bool peaks = takes_peaks(model.spec(), w);
+      const char* few = text_of(row_form(f, shape, w, 1, peaks), false);
       if (experts && (here || slots)) {
         const FfnSpec& ffn = model.spec().layers[block.layer].ffn;
         const bool tiles = experts_in_tiles(shape, ffn.n_experts, ffn.n_used, most);
@@ -121,7 +132,7 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
         out.add("matrices of heads", "f32", in_tiles(shape, most) ? "f32 tiles" : "f32");
       } else if (!experts && model.weight(w) != nullptr) {
         out.add(ggml_traits(w.tensor->type).name, few,
-                text_of(row_form(f, shape, w, most), in_tiles(shape, most)));
+                text_of(row_form(f, shape, w, most, peaks), in_tiles(shape, most)));
       }
     }
     if (!here || block.kind != BlockKind::kMixer) return;

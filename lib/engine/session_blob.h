@@ -104,6 +104,8 @@ class BlobSource {
   virtual ~BlobSource() = default;
   /// All of [at, at + bytes) or an error.
   virtual Status read(uint64_t at, void* out, uint64_t bytes) = 0;
+  /// Where all of it lies, in memory that stays as it is during the call; null = it does not.
+  virtual const std::byte* memory() const { return nullptr; }
 };
 
 class MemorySink final : public BlobSink {
@@ -131,16 +133,18 @@ class MemorySource final : public BlobSource {
     if (bytes != 0) std::memcpy(out, data_ + at, bytes);
     return Status::ok();
   }
+  const std::byte* memory() const override { return data_; }
 
  private:
   const std::byte* data_;
   uint64_t bytes_;
 };
 
-/// Reads on from a position of a source and hashes what it reads.
+/// Reads on from a position of a source and hashes what it reads, if it `sums`.
 class BlobCursor {
  public:
-  BlobCursor(BlobSource* source, uint64_t end) : source_(source), end_(end) {}
+  BlobCursor(BlobSource* source, uint64_t end, bool sums)
+      : source_(source), end_(end), sums_(sums) {}
   Status read(void* out, uint64_t bytes) {
     if (bytes > end_ - at_) {
       return Status::error(Code::kFormat,
@@ -148,7 +152,7 @@ class BlobCursor {
     }
     if (bytes == 0) return Status::ok();
     SHARPI_TRY(source_->read(at_, out, bytes));
-    sum_.add(out, bytes);
+    if (sums_) sum_.add(out, bytes);
     at_ += bytes;
     return Status::ok();
   }
@@ -159,6 +163,7 @@ class BlobCursor {
  private:
   BlobSource* source_;
   uint64_t end_, at_ = 0;
+  bool sums_;
   Hash64 sum_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "engine/engine_case.h"
 #include "support/needle.h"
+#include "support/paths.h"
 
 namespace {
 /// Countdown to an allocation that fails; 0 = none does.
@@ -89,6 +90,13 @@ class CompactFailure : public ::testing::Test {
     chat.prefill(file_->tokens(n));
     return chat;
   }
+  /// The host allocator's requests, then C++ allocations. A Vulkan driver's are among the latter,
+  /// and one that fails ends the process.
+  static std::vector<int> kinds_of_allocations() {
+    if (test::suites_tier() != "vulkan") return {0, 1};
+    std::printf("C++ allocations are a Vulkan driver's too, and none of them fails here\n");
+    return {0};
+  }
   static sharpi_status try_compact(const Chat& chat, const sharpi_compact_params& p,
                                    sharpi_error* e) {
     return sharpi_session_compact(chat.get(), &p, nullptr, e);
@@ -127,7 +135,7 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
       std::array<uint64_t, 2> n_failed{};
       // The host allocator's requests, then C++ allocations. A GPU's own are those of
       // tests/cuda/faults_test.
-      for (const int kind : {0, 1}) {
+      for (const int kind : kinds_of_allocations()) {
         if (kind == 0 && on_gpu()) continue;
         std::atomic<int64_t>& countdown = kind == 0 ? memory_.fail_in : fail_in;
         for (int64_t n = 1; n < 2000; ++n) {
@@ -151,7 +159,7 @@ TEST_F(CompactFailure, EveryAllocationMayFailAndChangesNothing) {
         }
       }
       EXPECT_TRUE(on_gpu() || n_failed[0] > 1u);
-      EXPECT_GT(n_failed[1], 1u);
+      EXPECT_EQ(n_failed[1] > 1u, kinds_of_allocations().size() > 1);
       sharpi_error e = SHARPI_ERROR_INIT;  // and in the end it does what an undisturbed one does
       ASSERT_EQ(try_compact(twin, p, &e), SHARPI_OK) << text_of(e);
       EXPECT_TRUE(saved(chat) == saved(twin));
@@ -178,7 +186,7 @@ TEST_F(CompactFailure, EveryAllocationOfARecallMayFailAndChangesNothing) {
       return recalls ? sharpi_session_recall(c.get(), &recall, nullptr, e)
                      : try_compact(c, compaction, e);
     };
-    for (const int kind : {0, 1}) {
+    for (const int kind : kinds_of_allocations()) {
       const std::vector<char> before = saved(chat);
       const uint64_t held = held_by(chat);
       std::atomic<int64_t>& countdown = kind == 0 ? memory_.fail_in : fail_in;
@@ -193,7 +201,7 @@ TEST_F(CompactFailure, EveryAllocationOfARecallMayFailAndChangesNothing) {
         ASSERT_TRUE(saved(chat) == before) << n;
         ASSERT_EQ(held_by(chat), held) << n;
       }
-      EXPECT_GT(n, 2);
+      EXPECT_TRUE(n > 2 || (kind == 0 && on_gpu())) << n << ", " << kind;
       sharpi_error e = SHARPI_ERROR_INIT;
       ASSERT_EQ(call(twin, &e), SHARPI_OK) << text_of(e);
       ASSERT_TRUE(saved(chat) == saved(twin));

@@ -43,13 +43,11 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
     case LaunchKind::kRopeTables:
       return rope_tables(p);
     case LaunchKind::kProduct:
-      return launch_link(s_.of(p), at.link(list.links[l.first_link]), raw_stream(p));
     case LaunchKind::kChain:
     case LaunchKind::kAdapters:
       return launch_links(p, at, list, l);
     case LaunchKind::kResidual:
-      return launch_branch_sum(s_.of(p), l.sum.x == kNoRows ? nullptr : at.row(l.sum.x),
-                               at.branch(l.sum), p.n_rows(), m_.spec().n_embd, raw_stream(p));
+      return add_branch(p, at, l.sum);
     case LaunchKind::kJoinBranches:
       return join_branches(p, l);
     case LaunchKind::kKeepRing:
@@ -205,6 +203,11 @@ Status PassLaunches::heads(Pass& p, const Launch& l) const {
   return mixers_.heads(p, queries ? device::latent_queries(a) : device::latent_outputs(a));
 }
 
+Status PassLaunches::add_branch(Pass& p, const Binding& at, const RowSum& sum) const {
+  return launch_branch_sum(s_.of(p), sum.x == kNoRows ? nullptr : at.row(sum.x), at.branch(sum),
+                           p.n_rows(), m_.spec().n_embd, raw_stream(p));
+}
+
 /// A dense path and routed experts, each behind a norm, then the layer's norm and the sum.
 Status PassLaunches::join_branches(Pass& p, const Launch& l) const {
   const LayerSpec& layer = m_.spec().layers[l.layer];
@@ -275,6 +278,8 @@ Status PassLaunches::rope_tables(Pass& p) const {
 Status PassLaunches::launch_links(Pass& p, const Binding& at, const LaunchList& list,
                                   const Launch& l) const {
   if (l.kind == LaunchKind::kAdapters) return adapters(p, list.links[l.first_link]);
+  if (l.kind == LaunchKind::kProduct)
+    return launch_link(s_.of(p), at.link(list.links[l.first_link]), raw_stream(p));
   ChainLink links[kMaxChainLinks];
   for (uint32_t i = 0; i < l.n_links; ++i) links[i] = at.link(list.links[l.first_link + i]);
   ChainTuning tuning;

@@ -67,8 +67,7 @@ Status PassLaunches::make() const {
     case LaunchKind::kLayerEnd:
       break;  // no kernel's, or device/replay.h has it
   }
-  return Status::error(Code::kInternal, "the Vulkan tier has no launch %u",
-                       static_cast<uint32_t>(l_.kind));
+  return Status::error(Code::kInternal, "Vulkan has no launch %u", static_cast<uint32_t>(l_.kind));
 }
 
 Status PassLaunches::ends() const {

@@ -114,7 +114,8 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
   add_task(&logits, f.router, Buf::kRouter, &f.router_bias);
   logits.force_f32 = true;
   emit_product(logits);
-  emit(LaunchKind::kRouter);
+  const bool chooses = chooses_with_experts(parted);
+  if (!chooses) emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
   if (f.shared_gate_inp) emit(LaunchKind::kSharedGate);
   if (f.d_shared != 0 && !f.shared_gate) {
@@ -126,6 +127,7 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
     Launch& l = emit(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts);
     l.to = e.to;
     l.add = e.add;
+    l.chooses = chooses;
   }
   if (!parted || e.add) return;
   Launch& l = emit(LaunchKind::kAnswers);
@@ -145,7 +147,8 @@ void Fuser::experts_beside_dense() {
   add_task(&logits, f.router, Buf::kRouter, &f.router_bias);
   logits.force_f32 = true;
   emit_product(logits);
-  emit(LaunchKind::kRouter);
+  const bool chooses = chooses_with_experts(parted);
+  if (!chooses) emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
 
   const bool joins = kernels_.joins_branches() && l.ffn_post_norm;
@@ -157,6 +160,7 @@ void Fuser::experts_beside_dense() {
     Launch& launch = emit(kind);
     launch.to = Buf::kY;
     launch.add = add;
+    launch.chooses = chooses && kind == LaunchKind::kExperts;
   };
   const bool here = !parted || facts_.expert_slots;
   if (here) to_y(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts, false);

@@ -133,6 +133,7 @@ std::string text_of(const LaunchList& list, const Launch& l) {
   if (l.kind == LaunchKind::kAdapters)
     return "adapters of " + link_text({list.links[l.first_link].product, {}, l.layer});
   if (l.kind == LaunchKind::kChain) return joined(list, l, nullptr);
+  if (l.kind == LaunchKind::kExperts && l.chooses) return "experts and their choice";
   if (l.kind == LaunchKind::kMoeStep) return joined(list, l, "experts");
   return l.kind == LaunchKind::kResidual ? sum_text(l.sum) : name_of(l.kind);
 }

@@ -103,6 +103,7 @@ struct Launch {
   bool has_before = false;               // kMoeStep: the first link is in front
   Buf to = Buf::kX;                      // experts and answers: where they go
   bool add = true;                       // to what is there
+  bool chooses = false;                  // kExperts: the experts too, no kRouter is in front
   RowSum sum;                            // kResidual; of kJoinBranches scale and share
 };
 
@@ -140,6 +141,8 @@ class StepKernels {
   /// Whether one launch has room for these links together.
   virtual bool chain_fits(std::span<const RowLink> links) const = 0;
   virtual bool takes(const ExpertStep& step) const = 0;
+  /// Whether the launch of a layer's experts, all of them on the device, chooses them by itself.
+  virtual bool chooses_experts(uint32_t) const { return false; }
   /// Whether one launch joins a dense path and routed experts, each behind a norm of its own.
   virtual bool joins_branches() const { return false; }
 };

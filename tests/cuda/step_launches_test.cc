@@ -3,9 +3,11 @@
 // models as recorded (step_launches.txt), and what every list must have. Host code alone: this runs
 // where there is neither a device nor a CUDA compiler.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -115,38 +117,49 @@ std::string recorded_path() {
   return test::source_path("tests/cuda/step_launches.txt");
 }
 
-/// Cards with equal lists are named together; steps of several rows have their own where products
-/// are chained differently.
-std::string lists_text(uint32_t n_rows) {
+/// Cards with equal lists are named together, and so are numbers of rows for which all cards of
+/// such a group have one list.
+std::string lists_text() {
   std::string text;
   for (const NamedSpec& m : specs()) {
-    std::vector<std::pair<std::string, std::string>> lists;  // cards, list
-    each_card([&](const NamedCard& card, const DeviceProfile& device) {
-      const Placement all = Placement::all(*m.spec, DeviceIndex::kHere);
-      std::string list;
-      for (const Segment& s : make_segments(*m.spec, all)) {
-        const LaunchList made =
-            fuse(s.program, step_facts(*m.spec, all, config_of(device), n_rows));
-        for (const std::string& line : launch_text(made)) list += "  " + line + "\n";
-      }
-      for (auto& [cards, other] : lists) {
-        if (other == list) {
-          cards += std::string(", ") + card.name;
-          return;
+    std::vector<std::array<std::string, 3>> lists;  // cards, rows, list
+    for (const uint32_t n_rows : {1u, 2u, 4u, 8u}) {
+      std::vector<std::pair<std::string, std::string>> of_rows;  // cards, list
+      each_card([&](const NamedCard& card, const DeviceProfile& device) {
+        const Placement all = Placement::all(*m.spec, DeviceIndex::kHere);
+        std::string list;
+        for (const Segment& s : make_segments(*m.spec, all)) {
+          const LaunchList made =
+              fuse(s.program, step_facts(*m.spec, all, config_of(device), n_rows));
+          for (const std::string& line : launch_text(made)) list += "  " + line + "\n";
+        }
+        const auto same =
+            std::ranges::find(of_rows, list, &std::pair<std::string, std::string>::second);
+        if (same == of_rows.end()) {
+          of_rows.push_back({card.name, list});
+        } else {
+          same->first += std::string(", ") + card.name;
+        }
+      });
+      for (const auto& [cards, list] : of_rows) {
+        const auto same = std::ranges::find_if(
+            lists, [&](const auto& l) { return l[0] == cards && l[2] == list; });
+        if (same == lists.end()) {
+          lists.push_back({cards, std::to_string(n_rows), list});
+        } else {
+          (*same)[1] += ", " + std::to_string(n_rows);
         }
       }
-      lists.push_back({card.name, list});
-    });
-    const std::string rows = n_rows == 1 ? "" : ", " + std::to_string(n_rows) + " rows";
-    for (const auto& [cards, list] : lists) text += m.name + rows + " on " + cards + "\n" + list;
+    }
+    for (const auto& [cards, rows, list] : lists)
+      text += m.name + " on " + cards + ", rows " + rows + "\n" + list;
   }
   return text;
 }
 
 /// SHARPI_RENEW_LISTS=1 records them anew, to be read with git diff.
 TEST(StepLaunches, AreTheRecordedOnes) {
-  std::string made;
-  for (const uint32_t n_rows : {1u, 2u, 4u, 8u}) made += lists_text(n_rows);
+  const std::string made = lists_text();
   if (std::getenv("SHARPI_RENEW_LISTS") != nullptr) std::ofstream(recorded_path()) << made;
   std::ifstream file(recorded_path());
   ASSERT_TRUE(file.good()) << recorded_path();
@@ -250,6 +263,7 @@ void expect_taken(const LaunchList& list, const StepFacts& facts) {
   const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
   ChainTuning tuning;
   tuning.shared_bytes = facts.chain_bytes;
+  std::optional<uint32_t> last_choice;  // the layer of the last launch that chooses experts
   for (const Launch& l : list.launches) {
     const RowLink* at = list.links.data() + l.first_link;
     if (l.kind == LaunchKind::kProduct) {
@@ -268,6 +282,13 @@ void expect_taken(const LaunchList& list, const StepFacts& facts) {
       for (uint32_t i = 0; i < l.n_links; ++i) links.push_back(paper.link(at[i]));
       for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(facts.config, s));
       EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
+    }
+    if (l.kind == LaunchKind::kRouter) last_choice = l.layer;
+    if (l.kind == LaunchKind::kExperts) {  // somebody has chosen, once
+      EXPECT_NE(l.chooses, last_choice == l.layer);
+      MoeParams m = paper.experts(l.layer, l.to, l.add);
+      m.choice = paper.choice(l.layer);
+      EXPECT_EQ(l.chooses, chooses_experts(facts.config, m));
     }
     if (l.kind == LaunchKind::kMoeStep) {
       EXPECT_LE(facts.n_rows, max_moe_step_rows(facts.config));

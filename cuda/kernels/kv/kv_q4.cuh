@@ -153,7 +153,8 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
 template <bool kFours, int kPer>
 __device__ __forceinline__ void rotation_signs(float (&x)[kPer], uint32_t b) {
   const uint32_t lane = threadIdx.x % 32;
-  [[maybe_unused]] const uint32_t four = kFours ? signs_from(4 * lane % b) : 0;  // of four neighbours
+  // Of four neighbours.
+  [[maybe_unused]] const uint32_t four = kFours ? signs_from(4 * lane % b) : 0;
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     if constexpr (kFours) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
+#include "cuda/kernels/moe/route_row.cuh"
 #include "cuda/kernels/products/matvec_parts.cuh"
 #include "cuda/kernels/products/tiles.cuh"
 #include "cuda/kernels/products/unit_product.cuh"
@@ -173,7 +174,7 @@ struct Wanted {
 template <bool kOne>
 __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
                                        uint32_t first_group, uint32_t n_groups,
-                                       const Wanted& wanted) {
+                                       const Wanted& wanted, Chosen chosen) {
   const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
@@ -190,7 +191,7 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
     const bool ready = kOne && at == threadIdx.x;
     if (p.biased) {
       float2 bias = wanted.bias;
-      if (!ready) bias = biases_of(p, first_group + group, e % kPanelRows);
+      if (!ready) bias = biases_of(p, first_group + group, e % kPanelRows, chosen);
       first += bias.x;
       second += bias.y;
     }
@@ -205,10 +206,10 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
 /// panels of the first expert, then of the second, ...
 template <bool kMoe>
 __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t first,
-                                            uint32_t n_groups, uint32_t v) {
+                                            uint32_t n_groups, uint32_t v, Chosen chosen) {
   const uint32_t member = v / n_groups, group = first + v - member * n_groups;
   const bool gated = is_gated_epilogue(p.epilogue);
-  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0);
+  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0, chosen);
   Panel panel;
   panel.data = ref.data + (!kMoe || gated ? 0 : segment_offset(p, *ref.task, member));
   panel.y = ref.task->y + ref.panel * kPanelRows;
@@ -219,6 +220,16 @@ __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t firs
   panel.first_unit = !kMoe || gated ? 0 : member * p.units;
   panel.type = ref.task->type;
   return panel;
+}
+
+/// The experts of the block's row, by one warp: each block for itself, because a launch in front
+/// would take longer; the first one says it to the launches behind. Not inlined: code of a launch
+/// whose experts are known is not to be longer for it.
+static __device__ __noinline__ void choose_experts(const StreamParams& p, int32_t* chosen) {
+  const uint32_t lane = threadIdx.x % 32;
+  const Choice c = choose_row<kChosenByExperts / 32>(p.choice, blockIdx.y, lane);
+  if (lane < p.n_used) chosen[lane] = static_cast<int32_t>(c.id);
+  if (blockIdx.x == 0) put_choice(p.choice, blockIdx.y, lane, c);
 }
 
 /// One row is staged by the block, several by a launch before (stage_rows.cu). kMoe: expert ids
@@ -240,17 +251,24 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
   RowShare row;
+  Chosen chosen = nullptr;
   if constexpr (kMoe) {
     grid_dependency_wait();
+    if (p.choice.logits != nullptr) {
+      auto* to = reinterpret_cast<int32_t*>(view.shared + view.map.chosen);
+      if (view.warp == 0) choose_experts(p, to);
+      chosen = to;
+    }
     row.load_weights<kMoe>(p, view);
     row.load_inputs_ahead<kMoe>(p, view);
+    if (chosen != nullptr) __syncthreads();
   }
 
   const uint32_t block = blockIdx.x, extra = block < p.more_groups ? 1 : 0;
   const uint32_t n_groups = p.groups + extra, first = block * p.groups + min(block, p.more_groups);
   auto* panels = reinterpret_cast<Panel*>(shared_bytes + view.map.panels);
   if (threadIdx.x < n_groups * panels_per_group(p)) {
-    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
+    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x, chosen);
   }
   const uint32_t barriers = shared_address(shared_bytes) + view.map.barriers;
   Parts parts(p, view, barriers + p.n_warps * p.n_stages * 8);
@@ -273,7 +291,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   Wanted wanted = {};
   const bool wants = kOne && threadIdx.x < n_groups * kPanelRows;
   if (wants && p.biased)
-    wanted.bias = biases_of(p, first + threadIdx.x / kPanelRows, threadIdx.x % kPanelRows);
+    wanted.bias = biases_of(p, first + threadIdx.x / kPanelRows, threadIdx.x % kPanelRows, chosen);
   if constexpr (kOne) {
     if constexpr (!kMoe) {
       row.load_weights<kMoe>(p, view);
@@ -305,7 +323,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     }
   }
   __syncthreads();
-  finish<kOne>(p, view, first, n_groups, wanted);
+  finish<kOne>(p, view, first, n_groups, wanted, chosen);
 }
 
 template <RowCount kRows, bool kMoe, int kBlocks>

@@ -41,6 +41,9 @@ __device__ __forceinline__ int32_t expert_slot(const StreamParams& p, uint32_t j
   return expert_slot(p.ids, p.slot_of_expert, blockIdx.y * p.n_used + j);
 }
 
+/// Experts that the block chose for its row: [n_used], or nullptr, they are in p.ids.
+using Chosen = const int32_t*;
+
 /// One panel of a launch: group `group`, member `which` (gate 0, up 1).
 struct PanelRef {
   const StreamTask* task;
@@ -51,7 +54,7 @@ struct PanelRef {
 
 template <bool kMoe>
 __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t group,
-                                               uint32_t which) {
+                                               uint32_t which, Chosen chosen = nullptr) {
   PanelRef r;
   uint32_t t = which;
   r.panel = group;
@@ -69,7 +72,8 @@ __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t g
   r.task = &p.tasks[t];
   r.data = r.task->data + uint64_t{r.panel} * r.task->panel_bytes;
   if (kMoe && p.mode == StreamMode::kExpertsUp) {
-    r.data += static_cast<uint64_t>(max(expert_slot(p, r.slot), 0)) * r.task->expert_bytes;
+    const int32_t slot = chosen != nullptr ? chosen[r.slot] : expert_slot(p, r.slot);
+    r.data += static_cast<uint64_t>(max(slot, 0)) * r.task->expert_bytes;
   }
   return r;
 }
@@ -99,8 +103,9 @@ __device__ __forceinline__ uint32_t output_row(const StreamParams& p, const Pane
 
 /// What is added to output row i of group `group`, to the gate and to the up of gated launches.
 /// Not inlined, because most models have no biases.
-static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t group, uint32_t i) {
-  const PanelRef ref = find_panel<true>(p, group, 0);
+static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t group, uint32_t i,
+                                                Chosen chosen = nullptr) {
+  const PanelRef ref = find_panel<true>(p, group, 0, chosen);
   const uint32_t o = ref.panel * kPanelRows + i, n_out = ref.task->n_out;
   if (p.mode == StreamMode::kExpertsDown) {
     constexpr uint32_t kAtOnce = 4;  // whose numbers are under way together
@@ -123,7 +128,8 @@ static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t 
   }
   uint64_t at = o;
   if (p.mode == StreamMode::kExpertsUp) {
-    const int32_t id = p.ids[blockIdx.y * p.n_used + ref.slot];
+    const int32_t id =
+        chosen != nullptr ? chosen[ref.slot] : p.ids[blockIdx.y * p.n_used + ref.slot];
     at += static_cast<uint64_t>(max(id, 0)) * n_out;
   }
   const float* second = is_gated_epilogue(p.epilogue) ? p.tasks[1].bias : nullptr;

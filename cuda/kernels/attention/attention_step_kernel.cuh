@@ -244,9 +244,12 @@ struct Launch {
   static_assert(sizeof(MeetShare<kThreads>) <= kShared);
 
   static Status prepare() {
-    return kernel_status(
-        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-        "attention_step");
+    const auto set = [](cudaFuncAttribute attribute, int value) {
+      return kernel_status(cudaFuncSetAttribute(kKernel, attribute, value), "attention_step");
+    };
+    SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+    // As matvec.cu, whose blocks may lie beside it.
+    return set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   }
   static Status launch(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
     const LaunchShape shape = {dim3(a.p.kv.n_heads, a.n_blocks, a.max_splits), dim3(kThreads),
@@ -258,8 +261,10 @@ struct Launch {
 /// f(Launch) of a layer: one for each pair of codecs, width of heads, number of vectors, and room.
 template <bool kSeveral, KvDtype kKey, KvDtype kValue, uint32_t kDim, bool kPairs, class Fn>
 Status with_room(uint32_t room, const Fn& f) {
-  return room == kStepRoom ? f(Launch<kKey, kValue, kDim, kPairs, kStepRoom, kSeveral>{})
-                           : f(Launch<kKey, kValue, kDim, kPairs, kSmallStepRoom, kSeveral>{});
+  if constexpr (room_of_heads(kDim, kStepRoom) == kStepRoom) {
+    if (room == kStepRoom) return f(Launch<kKey, kValue, kDim, kPairs, kStepRoom, kSeveral>{});
+  }
+  return f(Launch<kKey, kValue, kDim, kPairs, kSmallStepRoom, kSeveral>{});
 }
 template <bool kSeveral, KvDtype kKey, KvDtype kValue, uint32_t kDim, class Fn>
 Status with_vectors(uint32_t room, bool pairs, const Fn& f) {

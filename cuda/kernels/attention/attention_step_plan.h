@@ -47,6 +47,12 @@ constexpr bool step_takes(KvDtype k, KvDtype v, uint32_t dim) {
                              [&](const StepCodecs& c) { return c.k == k && c.v == v; });
 }
 
+/// Heads of half a slice take the smaller room everywhere, two stages of bf16 rows or four of
+/// others: it leaves room for blocks of the launch behind, which ask for their weights meanwhile.
+constexpr uint32_t room_of_heads(uint32_t dim, uint32_t room) {
+  return dim < kStepSlice ? kSmallStepRoom : room;
+}
+
 /// A form of the kernel: for codecs, a width of heads, up to kStepPairs vectors (`pairs`) or
 /// kSplitVectors of them, and a room.
 struct StepForm {
@@ -61,6 +67,7 @@ struct StepForm {
 };
 constexpr StepForm step_form(KvDtype k, KvDtype v, uint32_t dim, bool pairs, uint32_t room) {
   StepForm f = {};
+  room = room_of_heads(dim, room);
   const uint32_t slice = std::min(dim, kStepSlice), team = dim / slice, teams = kStepWarps / team;
   const uint32_t scores = kSplitTile / 4 * (pairs ? 1 : 2);  // of a thread
   f.count = slice / (uses_codes(k) && pairs ? 32 : 16);

@@ -10,6 +10,15 @@
 #include "vulkan/pass_launches.h"
 
 namespace sharpi::vulkan {
+namespace {
+
+/// Where stored rows begin at multiples of which a thread asks for so many bytes at once
+/// (shaders/attention_lanes.comp).
+constexpr uint64_t kLaneBytes = 16;
+/// Elements of a row in 8 bits, and of a stored row, that have a scale.
+constexpr uint32_t kRun = 32;
+
+}  // namespace
 
 KvLayer PassLaunches::kv() const {
   const AttentionSpec& a = layer().attention;
@@ -123,12 +132,56 @@ Status PassLaunches::heads() const {
   return queue_.dispatch(k);
 }
 
+/// Keys or values from the projection to where rows are stored.
+Status PassLaunches::store_heads(const KvLayer& kv, bool value, const float* from) const {
+  const AttentionSpec& a = layer().attention;
+  const uint64_t table = static_cast<uint64_t>(m_.rope_of_layer[l_.layer]) * ws_.layout().max_rows *
+                         ws_.layout().n_half;
+  const TensorRef& bias = value ? a.v_bias : a.k_bias;
+  uint32_t norm = a.qk_norm == QkNorm::kPerHead ? 1 : a.qk_norm == QkNorm::kWholeVector ? 2 : 0;
+  if (value) norm = a.v_norm ? 1 : 0;
+  const KvDtype dtype = value ? kv.v_dtype : kv.k_dtype;
+  Kernel k{Shader::rows_store,
+           {static_cast<uint32_t>(dtype), value ? 1u : 0u, kv.window != 0 ? 1u : 0u,
+            p_.rows_to_ring() ? 1u : 0u, by_head(kv), norm,
+            a.rope.pairs == RopePairs::kNeighbours ? 1u : 0u, kv_rotation(dtype, kv.head_dim)},
+           Args(),
+           uint64_t{n()} * kv.n_heads};
+  k.args.at(p_.batch.table.rows)
+      .at(p_.batch.table.sequences)
+      .at(p_.batch.table.groups)
+      .at(from)
+      .at(bias ? m_.floats(bias) : nullptr)
+      .at(!value && norm != 0 ? m_.floats(a.k_norm) : nullptr)
+      .at(buf(Buf::kCos) + table)
+      .at(buf(Buf::kSin) + table)
+      .at(pages())
+      .at(kv.chunk)
+      .u(n())
+      .u(kv.n_heads)
+      .u(kv.head_dim)
+      .u(a.rope.n_rot / 2)
+      .f(s_.rms_eps)
+      .u(p_.batch.table.n_groups)
+      .u(kv.group)
+      .u(kv.k_row_bytes)
+      .u(kv.v_row_bytes)
+      .u(kv.block_stride)
+      .u(value ? kv.v_offset : kv.k_offset);
+  k.beside = true;
+  return queue_.dispatch(k);
+}
+
 Status PassLaunches::rows() const {
   const AttentionSpec& a = layer().attention;
   if (a.latent) return latent_rows();
   SHARPI_TRY(head_rows(kQueryRow, buf(Buf::kQ), buf(Buf::kQuery)));
   if (a.kv_source >= 0) return Status::ok();
   const KvLayer kv = this->kv();
+  if (a.head_dim % kRun == 0) {
+    SHARPI_TRY(store_heads(kv, false, buf(Buf::kK)));
+    return store_heads(kv, true, buf(a.v_from_k ? Buf::kK : Buf::kV));
+  }
   float* k = buf(Buf::kKernel);
   float* v = k + uint64_t{n()} * a.n_kv_heads * a.head_dim;
   SHARPI_TRY(head_rows(kKeyRow, buf(Buf::kK), k));
@@ -173,36 +226,57 @@ Args PassLaunches::attention_args(const KvLayer& kv, const void* queries, float*
       .f(a.scale);
 }
 
+bool PassLaunches::joins_to_bytes() const {
+  if (layer().mixer != MixerKind::kAttention || layer().attention.latent) return false;
+  const uint32_t dim = kv().head_dim;
+  return dim % kRun == 0 && attends_in_shares(profile(), m_.plan->model, dim, n()) &&
+         form_of(layer().attention.o, n()) == RowForm::kBytes;
+}
+
 /// Of a few rows: stored rows go to many workgroups, whose sums another kernel joins.
 Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
   const AttentionSpec& a = layer().attention;
   const Profile& f = profile();
-  const uint32_t heads = f.step_heads(kv.head_dim, a.n_heads / kv.n_heads);
+  const uint32_t group = a.n_heads / kv.n_heads;
+  uint64_t ends = kv.k_row_bytes | kv.v_row_bytes | kv.k_offset | kv.v_offset | kv.block_stride;
+  if (by_head(kv) != 0) ends |= kv.k_row_bytes / kv.n_heads | kv.v_row_bytes / kv.n_heads;
+  const LaneShape shape = ends % kLaneBytes == 0 ? f.lane_shape(kv.head_dim, group) : LaneShape{};
+  const bool lanes = shape.heads != 0;
+  const uint32_t heads = lanes ? shape.heads : f.step_heads(kv.head_dim, group);
   const uint32_t shares = f.shares(a.n_heads / heads);
   float* const parts = buf(Buf::kAttention);
-  uint64_t bits = kv.k_row_bytes | kv.v_row_bytes | kv.k_offset | kv.v_offset | kv.block_stride;
-  if (by_head(kv) != 0) bits |= kv.k_row_bytes / kv.n_heads | kv.v_row_bytes / kv.n_heads;
-  Kernel k{Shader::attention_step,
+  Kernel k{lanes ? Shader::attention_lanes : Shader::attention_step,
            {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window, heads,
-            kv.head_dim, shares, bits % sizeof(uint32_t) == 0 ? 1u : 0u, by_head(kv)},
+            kv.head_dim, shares,
+            lanes                          ? shape.each
+            : ends % sizeof(uint32_t) == 0 ? 1u
+                                           : 0u,
+            by_head(kv)},
            Args(),
            uint64_t{n()} * a.n_heads / heads,
            shares,
            f.step_threads};
+  if (lanes) k.constants.push_back(shape.lanes);
   k.args = attention_args(kv, buf(Buf::kQuery), parts);
   SHARPI_TRY(queue_.dispatch(k));
-  const Args args = Args()
-                        .at(p_.batch.table.rows)
-                        .at(parts)
-                        .at(buf(Buf::kMix))
-                        .at(buf(Buf::kQ))
-                        .at(m_.floats(a.sinks))
-                        .u(n())
-                        .u(a.n_heads)
-                        .u(a.q.n_out);
-  return run(Shader::attention_join,
-             {kv_rotation(kv.v_dtype, kv.head_dim), a.output_gate ? 1u : 0u, kv.head_dim, shares},
-             args, uint64_t{n()} * a.n_heads);
+  const bool bytes = joins_to_bytes();
+  Kernel join{Shader::attention_join,
+              {kv_rotation(kv.v_dtype, kv.head_dim), a.output_gate ? 1u : 0u, kv.head_dim, shares,
+               bytes ? 1u : 0u},
+              Args(),
+              uint64_t{n()} * a.n_heads,
+              1,
+              f.join_threads};
+  join.args.at(p_.batch.table.rows)
+      .at(parts)
+      .at(buf(Buf::kMix))
+      .at(buf(Buf::kQ))
+      .at(m_.floats(a.sinks))
+      .at(bytes ? bytes_of(n(), a.n_heads * kv.head_dim) : nullptr)
+      .u(n())
+      .u(a.n_heads)
+      .u(a.q.n_out);
+  return queue_.dispatch(join);
 }
 
 /// Of many rows, in `fast`: queries and stored rows in 16 bits, sums in floats.

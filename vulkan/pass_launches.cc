@@ -169,7 +169,7 @@ Status PassLaunches::product(const RowProduct& p, const RowSum& sum) const {
     SHARPI_TRY(residual(sum, weight, normed, bytes));
   } else if (weight != nullptr) {
     SHARPI_TRY(norm(x, weight, normed, width, rows, width, nullptr, bytes));
-  } else if (to_bytes) {
+  } else if (to_bytes && (p.x != Buf::kMix || sum.adds || !joins_to_bytes())) {
     SHARPI_TRY(quantise(x, rows, width));
   }
   if (weight != nullptr) x = normed;

@@ -129,10 +129,13 @@ class PassLaunches {
   Status head_rows(HeadRow which, const float* from, float* to) const;
   Status latent_rows() const;
   Status heads() const;
+  Status store_heads(const KvLayer& kv, bool value, const float* from) const;
   Status store(const KvLayer& kv, bool value, const float* from) const;
   Args attention_args(const KvLayer& kv, const void* queries, float* to) const;
   Status attend() const;
   Status attend_in_shares(const KvLayer& kv) const;
+  /// Whether attention leaves its outputs in 8 bits too, as the product behind it reads them.
+  bool joins_to_bytes() const;
   Status attend_by_matrices(const KvLayer& kv, uint32_t split) const;
   Status keep_ring() const;
   Status delta() const;

@@ -2,6 +2,9 @@
 #include "vulkan/profile.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "base/checked.h"
 
 namespace sharpi::vulkan {
 namespace {
@@ -16,6 +19,11 @@ constexpr uint32_t kRowThreads = 512, kStepThreads = 128, kStepHeads = 8, kRunTh
 /// Outputs that fill a device with a workgroup each, workgroups that fill it with attention of long
 /// contexts, and times the least shares at most.
 constexpr uint64_t kEnoughOutputs = 2048, kEnoughShares = 512, kMostShares = 4;
+/// Elements of a stored row for a thread where heads are few, and sums of a thread's at most
+/// (shaders/attention_lanes.comp).
+constexpr uint32_t kWideEach = 16, kStepSums = 64, kLeastLanes = 4;
+/// Threads that join the shares of a head.
+constexpr uint32_t kJoinThreads = 256;
 /// Threads that share a channel of a recurrence.
 constexpr uint32_t kRecurrentParts = 4;
 /// Floats of queries that make replay scores in a workgroup, and how many queries at most.
@@ -40,6 +48,12 @@ uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads) {
   return static_cast<uint32_t>((heads * (dim + keys) + kMostThreads + 2) * sizeof(float)) + names;
 }
 
+uint32_t lane_shared_bytes(const LaneShape& s) {
+  constexpr uint32_t kLevels = 16;  // of q4
+  const uint32_t queries = s.heads * s.each * s.lanes, of_subgroups = 2 * s.heads * kMostThreads;
+  return static_cast<uint32_t>((queries + of_subgroups + kLevels) * sizeof(float));
+}
+
 uint32_t matrix_shared_bytes(const MatrixShape& s) {
   constexpr uint32_t kStride = 64 + 8, kSums = 64;  // halves; shaders/common.glsl's
   return 8 * (s.m + s.n) * kStride * 2 +
@@ -60,6 +74,18 @@ uint32_t Profile::step_heads(uint32_t dim, uint32_t group) const {
   uint32_t n = std::clamp(step_floats / dim, 1u, std::min(kStepHeads, group));
   while (group % n != 0) --n;
   return n;
+}
+
+LaneShape Profile::lane_shape(uint32_t dim, uint32_t group) const {
+  if (dim % kWideEach != 0) return {};
+  for (uint32_t heads = std::min(kStepHeads, group); heads > 0; --heads) {
+    if (group % heads != 0) continue;
+    const uint32_t each = heads * kWideEach <= kStepSums ? kWideEach : kWideEach / 2;
+    const auto lanes = std::bit_ceil(static_cast<uint32_t>(div_up(dim, each)));
+    const LaneShape shape{heads, each, std::max(kLeastLanes, lanes)};
+    if (shape.lanes <= step_lanes && lane_shared_bytes(shape) <= step_bytes) return shape;
+  }
+  return {};
 }
 
 /// Each is there twice, in at most 8 KiB, and a thread has as many products of each of its rows.
@@ -104,6 +130,9 @@ Profile make_profile(const PhysicalDevice& d) {
   if (software) return p;
   p.least_shares = 32;
   p.step_threads = std::min(kStepThreads, p.most_threads);
+  p.step_lanes = std::min(d.subgroup_size, p.step_threads);
+  p.step_bytes = d.shared_bytes;
+  p.join_threads = std::min(kJoinThreads, p.most_threads);
   p.step_floats = kMostDim;
   while (p.step_floats < kStepHeads * kMostDim &&
          step_shared_bytes(2 * p.step_floats / kMostDim, kMostDim, p.step_threads) <=

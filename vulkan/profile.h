@@ -10,6 +10,13 @@
 
 namespace sharpi::vulkan {
 
+/// How a workgroup of shaders/attention_lanes.comp goes over stored rows; no heads: it cannot.
+struct LaneShape {
+  uint32_t heads = 0;  // that share a KV head
+  uint32_t each = 0;   // elements of a row for each thread
+  uint32_t lanes = 0;  // threads that have a row together
+};
+
 struct Profile {
   uint32_t threads = 64;           // of a workgroup where nothing else bounds them; at most 64
   uint32_t gathering_threads = 0;  // of one whose threads show each other what they have found
@@ -27,6 +34,9 @@ struct Profile {
   uint32_t least_shares = 0;      // of stored rows in which a few rows' attention is; 0: in one
   uint32_t step_threads = 0;      // of a workgroup that has one
   uint32_t step_floats = 0;       // of heads that it has together
+  uint32_t step_lanes = 0;        // threads at most that have a stored row together
+  uint32_t step_bytes = 0;        // of such a workgroup's memory, at most
+  uint32_t join_threads = 0;      // of a workgroup that joins a head's shares
 
   /// Rows of heads of `dim` elements that a workgroup of attention takes.
   uint32_t attention_tile(uint32_t dim) const;
@@ -39,6 +49,8 @@ struct Profile {
   uint32_t replay_terms(uint32_t dim) const;
   /// Heads of `dim` elements, of `group` that share a KV head, that such a workgroup takes.
   uint32_t step_heads(uint32_t dim, uint32_t group) const;
+  /// The same where threads have their elements of stored rows in 16 bytes and fewer.
+  LaneShape lane_shape(uint32_t dim, uint32_t group) const;
 };
 
 /// Rows of a call whose attention is in shares of their stored rows, at most.
@@ -48,11 +60,13 @@ Profile make_profile(const PhysicalDevice& device);
 
 /// Bytes of a workgroup's memory that attention takes for tiles of so many rows
 /// (shaders/attention.comp). Tiles of products take 16 KiB, the least that Vulkan allows; other
-/// kernels take no more than 9 KiB.
+/// kernels take no more than 13 KiB.
 uint32_t attention_shared_bytes(uint32_t rows, uint32_t dim);
 /// That products by matrices take (shaders/newer/product_matrix.glsl).
 uint32_t matrix_shared_bytes(const MatrixShape& shape);
 /// That shaders/attention_step.comp takes for so many heads.
 uint32_t step_shared_bytes(uint32_t heads, uint32_t dim, uint32_t threads);
+/// That shaders/attention_lanes.comp takes.
+uint32_t lane_shared_bytes(const LaneShape& shape);
 
 }  // namespace sharpi::vulkan

@@ -60,6 +60,12 @@ TEST(VulkanProfiles, TakeNoMoreThanTheDeviceHas) {
         const uint32_t heads = p.step_heads(dim, group);
         EXPECT_EQ(group % heads, 0u);
         EXPECT_LE(vulkan::step_shared_bytes(heads, dim, p.step_threads), as.shared_bytes) << dim;
+        const vulkan::LaneShape lanes = p.lane_shape(dim, group);
+        EXPECT_LE(vulkan::lane_shared_bytes(lanes), as.shared_bytes) << dim;
+        if (lanes.heads == 0) continue;
+        EXPECT_EQ(group % lanes.heads, 0u);
+        EXPECT_GE(lanes.each * lanes.lanes, dim);
+        EXPECT_LE(lanes.lanes, as.subgroup_size);
       }
     }
   }
@@ -98,6 +104,28 @@ TEST(VulkanProfiles, AskForMoreSharesOfFewerWorkgroups) {
   EXPECT_EQ(p.shares(8), 64u);
   EXPECT_EQ(p.shares(1), 128u);
   EXPECT_EQ(make_profile(pose({}, kClasses[6])).least_shares, 0u);
+}
+
+/// Threads that go over a stored row together are of one subgroup, and a group's heads are shared
+/// by as few workgroups as have room for their sums.
+TEST(VulkanProfiles, HaveThreadsForTheElementsOfAHead) {
+  const auto is = [](const Posed& as, uint32_t dim, uint32_t group, vulkan::LaneShape want) {
+    const vulkan::LaneShape got = make_profile(pose({}, as)).lane_shape(dim, group);
+    EXPECT_EQ(got.heads, want.heads) << as.name << dim << "," << group;
+    EXPECT_EQ(got.each, want.each) << as.name << dim << "," << group;
+    EXPECT_EQ(got.lanes, want.lanes) << as.name << dim << "," << group;
+  };
+  is(kClasses[2], 128, 4, {4, 16, 8});
+  is(kClasses[2], 128, 8, {8, 8, 16});
+  is(kClasses[2], 256, 6, {6, 8, 32});
+  is(kClasses[2], 80, 2, {2, 16, 8});
+  is(kClasses[2], 32, 1, {1, 16, 4});
+  is(kClasses[2], 512, 16, {4, 16, 32});  // eight would need 64 threads
+  is(kClasses[3], 512, 16, {8, 8, 64});
+  is(kClasses[2], 576, 20, {});
+  is(kClasses[2], 72, 2, {});
+  is(kClasses[0], 256, 2, {});
+  is(kClasses[6], 128, 4, {});  // has no shares
 }
 
 TEST(VulkanProfiles, GiveAttentionTheRoomThatThereIs) {
@@ -206,9 +234,12 @@ TEST_P(VulkanFast, IsNearTheExactCpu) {
 
 /// A step's attention whose shares of stored rows have several tiles each: workgroups of few
 /// threads have small ones, and many KV heads few shares. The prompt is read by the CPU. Rows of
-/// all codecs begin at multiples of 16 bytes; query heads that share a KV head are two, and as wide
-/// as those of real models.
-class VulkanShares : public ::testing::TestWithParam<uint32_t> {};
+/// all codecs begin at multiples of 16 bytes (not with heads of 80), and heads are as wide as those
+/// of real models; of 256 no subgroup here has room for one.
+struct SharedHeads {
+  uint32_t dim, kv_heads, group;
+};
+class VulkanShares : public ::testing::TestWithParam<SharedHeads> {};
 
 TEST_P(VulkanShares, OfSeveralTilesAreNearTheCpu) {
   SHARPI_NEEDS_VULKAN();
@@ -217,9 +248,9 @@ TEST_P(VulkanShares, OfSeveralTilesAreNearTheCpu) {
   posed = &kNarrow;
   test::ModelRecipe recipe = test::tiny_qwen3();
   recipe.n_layers = 1;
-  recipe.head_dim = GetParam();
-  recipe.n_kv_heads = 512 / recipe.head_dim;
-  recipe.n_heads = recipe.head_dim == 32 ? 16 : 2 * recipe.n_kv_heads;
+  recipe.head_dim = GetParam().dim;
+  recipe.n_kv_heads = GetParam().kv_heads;
+  recipe.n_heads = GetParam().group * recipe.n_kv_heads;
   const MadeModel file(recipe);
   auto engine = InnerEngine::open(file.path(), &host_and_class);
   ASSERT_TRUE(engine.is_ok()) << engine.status().text();
@@ -257,7 +288,15 @@ TEST_P(VulkanShares, OfSeveralTilesAreNearTheCpu) {
     EXPECT_LE(distance(got[0], got[1]), kNear);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Heads, VulkanShares, ::testing::Values(32, 128, 256));
+INSTANTIATE_TEST_SUITE_P(Heads, VulkanShares,
+                         ::testing::Values(SharedHeads{32, 16, 1}, SharedHeads{128, 4, 2},
+                                           SharedHeads{256, 2, 2}, SharedHeads{128, 2, 4},
+                                           SharedHeads{64, 8, 8}, SharedHeads{96, 8, 3},
+                                           SharedHeads{80, 2, 2}),
+                         [](const ::testing::TestParamInfo<SharedHeads>& p) {
+                           return std::to_string(p.param.group) + "_heads_of_" +
+                                  std::to_string(p.param.dim);
+                         });
 
 /// Rows in 8 bits are off by up to a 254th of the largest of 32 elements, which layers carry on.
 constexpr double kNearInBytes = 0.03;

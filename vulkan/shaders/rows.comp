@@ -19,13 +19,8 @@ layout(push_constant) uniform P {
   float temperature;           // AttentionSpec
   uint temperature_rows;
 } p;
-shared float head[1024];
-#include "rotation.glsl"
-float value(uint64_t from, uint h, uint i) {
-  float x = F32(from).v[h * p.head_stride + i];
-  if (HAS(bias, 4)) x += F32(p.bias).v[h * p.dim + i];
-  return x;
-}
+uint head_stride() { return p.head_stride; }
+#include "head.glsl"
 // Elements that are turned come first where attention reads a row, and last in its projection.
 void take_latent(uint64_t from, F32 to, uint h) {
   const uint n_rot = 2 * p.n_half, rank = p.dim - n_rot;
@@ -38,27 +33,6 @@ void take_latent(uint64_t from, F32 to, uint h) {
     const float f = 1.0 / sqrt(sum_all(sum) / float(rank) + p.eps);
     for (uint i = me(); i < rank; i += threads()) head[n_rot + i] = F32(from).v[i] * f * F32(p.weight).v[i];
     for (uint i = me(); i < n_rot; i += threads()) head[i] = F32(from).v[rank + i];
-  }
-}
-void take(uint64_t from, uint h) {
-  float sum = 0.0;
-  if (NORM == 2) {
-    for (uint i = me(); i < p.n_heads * p.dim; i += threads()) {
-      const float x = value(from, i / p.dim, i % p.dim);
-      sum += x * x;
-    }
-  } else if (NORM == 1) {
-    for (uint i = me(); i < p.dim; i += threads()) {
-      const float x = value(from, h, i);
-      sum += x * x;
-    }
-  }
-  const uint n = NORM == 2 ? p.n_heads * p.dim : p.dim;
-  const float f = NORM == 0 ? 1.0 : 1.0 / sqrt(sum_all(sum) / float(n) + p.eps);
-  for (uint i = me(); i < p.dim; i += threads()) {
-    float x = value(from, h, i) * f;
-    if (HAS(weight, 5)) x *= F32(p.weight).v[NORM == 2 ? h * p.dim + i : i];
-    head[i] = x;
   }
 }
 void capture(uint r, uint h) {
@@ -82,16 +56,7 @@ void main() {
   if (WHICH >= 3) take_latent(from, to, h);
   else take(from, h);
   barrier();
-  if (WHICH != 2) {
-    for (uint j = me(); j < p.n_half; j += threads()) {
-      const float c = F32(p.cos).v[r * p.n_half + j], s = F32(p.sin).v[r * p.n_half + j];
-      const uint a = NEIGHBOURS != 0 ? 2 * j : j, b = NEIGHBOURS != 0 ? 2 * j + 1 : j + p.n_half;
-      const float x = head[a], y = head[b];
-      head[a] = x * c - y * s;
-      head[b] = x * s + y * c;
-    }
-    barrier();
-  }
+  if (WHICH != 2) turn(r);
   if (p.temperature != 0.0) {
     const uint64_t steps = Rows(p.rows).v[r].position / p.temperature_rows;
     const float factor = 1.0 + p.temperature * log(1.0 + float(steps));

@@ -14,76 +14,7 @@ layout(push_constant) uniform P {
   uint64_t rows, sequences, groups, from, pages, chunk;
   uint n_rows, n_groups, group, n, k_row_bytes, v_row_bytes, block_stride, offset, n_heads;
 } p;
-uint half_bits(float x) {  // to nearest even; NaN stays one
-  const uint u = floatBitsToUint(x), sign = u >> 16 & 0x8000u, a = u & 0x7FFFFFFFu;
-  if (a > 0x7F800000u) return sign | 0x7E00u;
-  if (a >= 0x477FF000u) return sign | 0x7C00u;
-  if (a < 0x38800000u) return sign | (floatBitsToUint(uintBitsToFloat(a) + 0.5) - 0x3F000000u);
-  return sign | (a + 0xFFFu + (a >> 13 & 1u) - 0x38000000u) >> 13;
-}
-uint bf16_bits(float x) {
-  const uint u = floatBitsToUint(x);
-  if ((u & 0x7FFFFFFFu) > 0x7F800000u) return u >> 16 | 0x40u;
-  return (u + 0x7FFFu + (u >> 16 & 1u)) >> 16;
-}
-// Run `run` of a stored row of n elements.
-void q8(Stored s, uint n, uint run, float x[32]) {
-  uint top = 0;
-  for (uint i = 0; i < 32; ++i) top = max(top, floatBitsToUint(x[i]) & 0x7FFFFFFFu);
-  const float d = uintBitsToFloat(top) / 127.0, inverse = d < 1e-30 ? 0.0 : 1.0 / d;
-  for (uint i = 0; i < 32; ++i) {
-    float v = x[i] * inverse;
-    v = v > -127.0 ? v : -127.0;
-    v = v < 127.0 ? v : 127.0;
-    U8(byte_of(p.pages, s, run * 32 + i)).v[0] = uint8_t(uint(int(roundEven(v))) & 255u);
-  }
-  U16(byte_of(p.pages, s, n + run * 2)).v[0] = uint16_t(half_bits(d));
-}
-void nearest(float x[32], float inverse, inout uint codes[32]) {
-  for (uint i = 0; i < 32; ++i) {
-    codes[i] = 0;
-    for (uint m = 0; m < 15; ++m) codes[i] += x[i] * inverse > kQ4Middles[m] ? 1 : 0;
-  }
-}
-float fit(float x[32], uint codes[32]) {
-  float up[32], down[32];
-  for (uint i = 0; i < 32; ++i) {
-    const float c = float(kQ4Levels[codes[i]]);
-    up[i] = x[i] * c;
-    down[i] = c * c;
-  }
-  for (uint apart = 16; apart > 0; apart /= 2) {
-    for (uint i = 0; i < apart; ++i) {
-      up[i] += up[i + apart];
-      down[i] += down[i + apart];
-    }
-  }
-  return up[0] / down[0];
-}
-void q4(Stored s, uint n, uint run, float x[32]) {
-  float top = x[0];
-  uint most = 0, codes[32], scale = 0;
-  for (uint i = 0; i < 32; ++i) {
-    const uint bits = floatBitsToUint(x[i]) & 0x7FFFFFFFu;
-    if (bits > most) {
-      most = bits;
-      top = x[i];
-    }
-  }
-  const bool zeros = abs(top) < 127e-30;
-  if (zeros || most >= 0x7F800000u) {
-    for (uint i = 0; i < 32; ++i) codes[i] = 8;
-    scale = zeros ? 0 : 0x7E00u;
-  } else {
-    nearest(x, 127.0 / top, codes);
-    nearest(x, 1.0 / fit(x, codes), codes);
-    const float d = fit(x, codes);
-    scale = (floatBitsToUint(d) & 0x7FFFFFFFu) > 0x7F800000u ? 0x7E00u : half_bits(d);
-  }
-  for (uint i = 0; i < 32; i += 2)
-    U8(byte_of(p.pages, s, (run * 32 + i) / 2)).v[0] = uint8_t(codes[i] | codes[i + 1] << 4);
-  U16(byte_of(p.pages, s, n / 2 + run * 2)).v[0] = uint16_t(scale);
-}
+#include "codecs.glsl"
 // Where elements of a row go: all of them to one stored row, or those of each head to its own.
 struct Target {
   bool apart;
@@ -103,18 +34,13 @@ void put(Target t, uint run, float x[32]) {
   if (CODEC == kQ8Rows) q8(s, t.n, in_row, x);
   if (CODEC == kQ4Rows) q4(s, t.n, in_row, x);
 }
-const bool kScaled = CODEC == kQ8Rows || CODEC == kQ4Rows;
 void put_fours(Target t, uint64_t from) {
   const uint fours = t.n / 4;
   for (uint i = gl_WorkGroupID.z * threads() + me(); i < p.n / 4; i += gl_NumWorkGroups.z * threads()) {
     const vec4 x = F32x4(from).v[i];
     const Stored s = row_of(t, t.apart ? i / fours : 0);
     const uint in_row = t.apart ? i % fours : i;
-    if (CODEC == kF32Rows) F32x4(byte_of(p.pages, s, 16 * in_row)).v[0] = x;
-    if (CODEC == kBf16Rows) {
-      U32x2(byte_of(p.pages, s, 8 * in_row)).v[0] =
-          uvec2(bf16_bits(x.x) | bf16_bits(x.y) << 16, bf16_bits(x.z) | bf16_bits(x.w) << 16);
-    }
+    put_four(s, in_row, x);
   }
 }
 void put_runs(Target t, uint64_t from) {

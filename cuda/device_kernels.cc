@@ -70,6 +70,9 @@ class CudaKernels final : public device::DeviceKernels {
   Status copy_rows(const device::RowCopyParams& p, const Queue& queue) const override {
     return device_.settle(launch_kv_copy(p, stream_of(queue)));
   }
+  Status bound_keys(const device::KeyBoundsParams& p, const Queue& queue) const override {
+    return device_.settle(launch_key_bounds(p, stream_of(queue)));
+  }
   Status score_bounds(const device::BoundsParams& p, const Queue& queue) const override {
     return device_.settle(launch_kv_bounds(p, stream_of(queue)));
   }

@@ -48,6 +48,7 @@ class VulkanKernels final : public DeviceKernels {
     return run(queue, Shader::move_rows, {1}, Args().at(jobs).at(pages()).u(n_jobs), n_jobs);
   }
   Status copy_rows(const RowCopyParams& p, const device::Queue& queue) const override;
+  Status bound_keys(const KeyBoundsParams& p, const device::Queue& queue) const override;
   Status score_bounds(const BoundsParams& p, const device::Queue& queue) const override;
   Status take_apart(const ApartParams& p, const device::Queue& queue) const override;
   Status move_units(const UnitMoveParams& p, const device::Queue& queue) const override;
@@ -134,6 +135,14 @@ Status VulkanKernels::copy_rows(const RowCopyParams& p, const device::Queue& que
   const uint64_t parts = div_up(p.most_rows, kKvBlockSlots);
   return run(queue, Shader::copy_rows, {}, Args().at(p.jobs).at(pages()).u(p.n_jobs).u(parts),
              parts * p.n_jobs);
+}
+
+/// A workgroup has a job.
+Status VulkanKernels::bound_keys(const KeyBoundsParams& p, const device::Queue& queue) const {
+  if (p.n_jobs == 0) return Status::ok();
+  const auto codec = static_cast<uint32_t>(p.dtype);
+  return run(queue, Shader::bound_keys, {codec, kv_rotation(p.dtype, p.head_dim), p.head_dim},
+             Args().at(p.jobs).at(pages()).u(p.n_jobs), p.n_jobs);
 }
 
 /// A workgroup has as many blocks of a KV head as threads.

@@ -102,6 +102,10 @@ Result<std::byte*> Device::take_pinned(uint64_t bytes, const char* what) const {
   return b.mapped;
 }
 
+std::byte* Device::seen_by_kernels(std::byte* pinned) const {
+  return reinterpret_cast<std::byte*>(driver().address_of_pinned(pinned));
+}
+
 void Device::give(std::byte* data, uint64_t) const noexcept {
   Block b;
   {

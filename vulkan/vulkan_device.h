@@ -50,6 +50,7 @@ class Device final : public device::Device {
   void give(std::byte* data, uint64_t bytes) const noexcept override;
   Result<std::byte*> take_pinned(uint64_t bytes, const char* what) const override;
   void give_pinned(std::byte* data, uint64_t bytes) const noexcept override;
+  std::byte* seen_by_kernels(std::byte* pinned) const override;
   Result<device::Addresses> reserve(uint64_t bytes, uint64_t granule,
                                     const char* what) const override;
   void unreserve(const device::Addresses& addresses, uint64_t bytes) const noexcept override;

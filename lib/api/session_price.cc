@@ -58,7 +58,7 @@ Result<std::shared_ptr<const Plan>> price_session(const Model& model, const Sess
   plan->rows.insert(plan->rows.end(), mtp.begin(), mtp.end());
   const auto drafter = draft_rows(sizers, base, shape, true);
   plan->rows.insert(plan->rows.end(), drafter.begin(), drafter.end());
-  const auto own = engine_session_rows(*base.spec, shape, base.model.n_chunk);
+  const auto own = engine_session_rows(*base.spec, base.placement, shape, base.model.n_chunk);
   plan->rows.insert(plan->rows.end(), own.begin(), own.end());
   plan->capture_bytes = capture_bytes(sizers, *plan);
   SHARPI_TRY(model.allowance()->check(HeldBytes::of(plan->rows)));

@@ -18,6 +18,12 @@ constexpr uint16_t bf16_from_f32(float f) {
 constexpr float f32_from_bf16(uint16_t h) {
   return std::bit_cast<float>(static_cast<uint32_t>(h) << 16);
 }
+/// The nearest bfloat16 that is at least (`up`) or at most a number.
+constexpr uint16_t bf16_beyond(float f, bool up) {
+  const uint32_t u = std::bit_cast<uint32_t>(f);
+  const bool away = (u & 0xFFFFu) != 0 && (f > 0) == up;
+  return static_cast<uint16_t>((u >> 16) + (away ? 1 : 0));
+}
 
 /// f32 from IEEE half, exact for every input (subnormals, infinities, NaN).
 constexpr float f32_from_f16(uint16_t h) {

@@ -134,6 +134,8 @@ class Device {
   virtual void give(std::byte* data, uint64_t bytes) const noexcept = 0;
   virtual Result<std::byte*> take_pinned(uint64_t bytes, const char* what) const = 0;
   virtual void give_pinned(std::byte* data, uint64_t bytes) const noexcept = 0;
+  /// The address by which kernels read and write pinned memory of this device.
+  virtual std::byte* seen_by_kernels(std::byte* pinned) const { return pinned; }
   /// `bytes`: whole granules of granule_bytes(). DeviceRange owns them.
   virtual Result<Addresses> reserve(uint64_t bytes, uint64_t granule, const char* what) const = 0;
   virtual void unreserve(const Addresses& addresses, uint64_t bytes) const noexcept = 0;

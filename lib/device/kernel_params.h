@@ -68,6 +68,20 @@ struct BoundsParams {
   float* out = nullptr;           // [n_kv][n_blocks]
 };
 
+/// Keys of n rows that come to one block of archived keys: its bounds widen, or begin anew. Jobs of
+/// one launch are of different blocks.
+struct KeyBoundsJob {
+  const std::byte* keys = nullptr;  // flat, as a head stores them
+  uint16_t* bounds = nullptr;       // [2][head_dim], bf16: the lower ones, and the upper
+  uint32_t row_bytes = 0, n = 0;
+  uint32_t begins = 0, reserved = 0;
+};
+struct KeyBoundsParams {
+  const KeyBoundsJob* jobs = nullptr;  // device
+  uint32_t n_jobs = 0, head_dim = 0;
+  KvDtype dtype = KvDtype::kF32;
+};
+
 /// A layer of a group whose rows are taken apart: in each of its first n_blocks blocks of 64 slots,
 /// 64 K rows of all heads and 64 V rows become K and V rows of the first head, of the next one and
 /// so on, in the same bytes.

@@ -79,6 +79,7 @@ class DeviceKernels {
 
   /// Rows on their way to an archive and back, and bounds of archived keys.
   virtual Status copy_rows(const RowCopyParams& p, const Queue& queue) const = 0;
+  virtual Status bound_keys(const KeyBoundsParams& p, const Queue& queue) const = 0;
   virtual Status score_bounds(const BoundsParams& p, const Queue& queue) const = 0;
 
   /// The largest k of BestParams; 0 = such rows are not searched.

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A recall on the device (engine/recaller.h): bounds of archived keys, and archived rows beside the
-// session's own, are scored by the queries that are there; rows change places. What of the archive
-// is wanted crosses once a layer and step, as one block that the host has put together in pinned
-// memory; only bounds of keys stay on the device, as far as they have not changed. Thread rule: a
+// session's own, are scored by the queries that are there; rows change places. Kernels read and
+// write what is wanted of the archive where it is, in pinned memory (archive_rows.h). Thread rule: a
 // scratch has one owner.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "device/row_copies.h"
 #include "device/scoring.h"
 #include "kv/row_archive.h"
 #include "tier/remote_rows.h"
@@ -34,9 +32,7 @@ class Recalls {
 
  private:
   struct Keys;
-  Status send_bounds(const DeviceSession& own, uint32_t layer, RowArchive& archive,
-                     uint32_t n_blocks, const DeviceScoreScratch& s) const;
-  Status send_keys(DeviceSession& own, const ScoreRequest& request, const ArchivedRows& archived,
+  Status gather_keys(DeviceSession& own, const ScoreRequest& request, const ArchivedRows& archived,
                    DeviceScoreScratch& s, Keys* keys) const;
   Status score_keys(DeviceSession& own, const ScoreRequest& request, const ArchivedRows& archived,
                     DeviceScoreScratch& s, const Keys& keys, ScoreParams t) const;
@@ -44,11 +40,8 @@ class Recalls {
   const Scoring& scoring_;
 };
 
-/// A KV head's rows of a session, for kernels. Pre: the device has the tables (send_tables()).
-StoredHead stored_head(const DeviceSession& session, uint32_t layer, uint32_t head);
-
 /// RemoteRows::exchange(), with a fault as its answer.
 Status exchange_rows(DeviceSession& own, uint32_t layer, std::span<const HeadExchange> heads,
-                     const RowArchive& archive, DeviceScoreScratch& s, RowTaker& to);
+                     const RowArchive& archive, DeviceScoreScratch& s);
 
 }  // namespace sharpi::device

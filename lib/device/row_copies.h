@@ -12,6 +12,7 @@
 
 #include "device/kernel_params.h"
 #include "kv/kv_view.h"
+#include "kv/row_archive.h"
 
 namespace sharpi::device {
 
@@ -48,6 +49,11 @@ class RowCopies {
   const uint32_t* list(std::span<const uint32_t> slots) {
     return list(static_cast<uint32_t>(slots.size()),
                 [at = slots.data()]() mutable { return *at++; });
+  }
+  /// Of places in an archive (kBegins).
+  const uint32_t* list_of_places(std::span<const uint32_t> places) {
+    return list(static_cast<uint32_t>(places.size()),
+                [at = places.data()]() mutable { return *at++ & ~kBegins; });
   }
   /// Rows of one copy: at slots of a list(), or at the first n.
   struct Rows {

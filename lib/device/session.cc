@@ -38,6 +38,10 @@ class RowList {
     row.n_layers = n_layers;
     push(row);
   }
+  /// Several blocks, which hold so much together.
+  void pinned_blocks(uint32_t purpose, const char* label, const LentBytes& of) {
+    if (of.bytes != 0) push(device_.row(purpose, SHARPI_ROW_PINNED, label, of.bytes, of.held));
+  }
 
  private:
   void push(MemoryRow row) {
@@ -53,6 +57,7 @@ struct FixedBytes {
   uint64_t state = 0, drafts = 0, checkpoints = 0, logits = 0, logits_host = 0, rows_host = 0;
   BestBytes best;
   uint64_t ring = 0, observer = 0, replay = 0, moves = 0, archive = 0, bounds = 0;
+  LentBytes lent;
   HeadTableBytes tables;
   uint32_t n_recurrent = 0;
 };
@@ -75,6 +80,7 @@ FixedBytes fixed_bytes(const Device& device, const ModelSpec& spec, const Placem
   if (session.archive_rows != 0) {
     b.archive = archive_stage_bytes(layout);
     b.bounds = archive_bounds_bytes(layout, session.archive_rows);
+    b.lent = lent_bytes(device, layout, spec, session);
   }
   const StateLayout state = make_state_layout(spec, placement, DeviceIndex::kHere);
   const QueryLayout queries = make_query_layout(spec, placement, DeviceIndex::kHere);
@@ -104,6 +110,7 @@ void push_fixed(RowList* rows, const FixedBytes& b) {
   rows->device(SHARPI_ROW_COMPACTION, "rows on their way to the archive", b.archive);
   rows->pinned(SHARPI_ROW_COMPACTION, "rows on their way to the archive", b.archive);
   rows->device(SHARPI_ROW_COMPACTION, "bounds of archived rows", b.bounds);
+  rows->pinned_blocks(SHARPI_ROW_TABLES, "archive of evicted rows", b.lent);
   rows->device(SHARPI_ROW_RECURRENT, "recurrent state", b.state, b.n_recurrent);
   rows->device(SHARPI_ROW_RECURRENT, "rows of drafts", b.drafts, b.n_recurrent);
   rows->pinned(SHARPI_ROW_CHECKPOINTS, "recurrent checkpoints", b.checkpoints, b.n_recurrent);
@@ -171,7 +178,7 @@ Status DeviceSession::allocate() {
   SHARPI_TRY_ASSIGN(observer_, DeviceBuffer::allocate(*device_, b.observer, "observer queries"));
   SHARPI_TRY_ASSIGN(scores_, DeviceBuffer::allocate(*device_, b.replay, "replay scores"));
   if (b.tables.device != 0) SHARPI_TRY(take_head_tables());
-  SHARPI_TRY(archive_rows_.allocate(b.archive, b.bounds));
+  SHARPI_TRY(archive_rows_.allocate(*plan_->spec, shape_));
   return moves_.allocate(b.moves);
 }
 
@@ -235,6 +242,7 @@ std::vector<MemoryRow> DeviceSession::memory_rows() const {
   b.tables = tables_.bytes();
   b.archive = archive_rows_.stage_bytes();
   b.bounds = archive_rows_.bounds_bytes();
+  b.lent = archive_rows_.lent_bytes();
   b.n_recurrent = static_cast<uint32_t>(state_layout_.layers.size());
   push_fixed(&rows, b);
   return out;

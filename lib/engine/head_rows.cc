@@ -54,29 +54,7 @@ void HeadRows::write(uint32_t slot, bool value, const std::byte* from) noexcept 
   }
 }
 
-void RowsThatCame::read(uint32_t i, bool value, std::byte* to) const {
-  const uint64_t bytes = core_.archive.row_bytes(layer_, value);
-  std::memcpy(to, rows_.sides[value] + i * bytes, bytes);
-}
-
 namespace {
-
-/// Rows of a layer that come from a device go into the archive.
-class IntoArchive final : public RowTaker {
- public:
-  IntoArchive(SessionCore& core, uint32_t layer, std::span<const RowsOfHead> lists)
-      : core_(core), layer_(layer), lists_(lists) {}
-  void take(uint32_t list, uint32_t first, uint32_t n, const ArrivedRows& rows) noexcept override {
-    const RowsOfHead& of = lists_[list];
-    core_.archive.insert(layer_, of.head, n,
-                         RowsThatCame(core_, layer_, of.head, of.slots.subspan(first, n), rows));
-  }
-
- private:
-  SessionCore& core_;
-  const uint32_t layer_;
-  std::span<const RowsOfHead> lists_;
-};
 
 /// Slots of [first, end) that `keep` has not, ascending.
 std::span<const uint32_t> evicted(std::span<const uint32_t> keep, uint32_t first, uint32_t end,
@@ -94,6 +72,16 @@ std::span<const uint32_t> evicted(std::span<const uint32_t> keep, uint32_t first
 
 constexpr uint32_t kHeadsAtOnce = 64;
 
+/// Places in the archive for rows that a device brings there, as far as there is room.
+void take_places(SessionCore& core, uint32_t layer, RowsOfHead* of) {
+  const auto n = static_cast<uint32_t>(of->slots.size());
+  const std::span<uint32_t> places = core.archive.places(of->head).first(n);
+  const PositionsAtSlots rows(core.ledger(), layer, of->head, of->slots);
+  const uint32_t gone = core.archive.place(layer, of->head, n, rows, places.data());
+  of->slots = of->slots.subspan(gone);
+  of->places = places.subspan(gone);
+}
+
 /// Those of a layer's heads from `head` on whose slots are in [first, first + as many as the
 /// archive lists).
 Status archive_slots(SessionCore& core, const KvMove& m, uint32_t first, uint32_t head) {
@@ -104,12 +92,12 @@ Status archive_slots(SessionCore& core, const KvMove& m, uint32_t first, uint32_
     const uint32_t end = std::min(core.ledger().n_slots(m.layer, h), first + archive.n_slots());
     const std::span<const uint32_t> slots =
         evicted(m.keep[m.keep.size() == 1 ? 0 : h], first, end, archive.slots(h));
-    if (!slots.empty()) lists[n_lists++] = {h, slots};
+    if (!slots.empty()) lists[n_lists++] = {h, slots, {}};
   }
-  const std::span<const RowsOfHead> all{lists, n_lists};
+  const std::span<RowsOfHead> all{lists, n_lists};
   if (RemoteRows* remote = core.tier_of(m.layer).remote_rows(); remote != nullptr) {
-    IntoArchive into(core, m.layer, all);
-    return remote->read(m.layer, all, into);
+    for (RowsOfHead& of : all) take_places(core, m.layer, &of);
+    return remote->send(m.layer, all, archive);
   }
   for (const RowsOfHead& of : all) {
     const HeadRows rows(core, m.layer, of.head);

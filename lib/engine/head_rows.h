@@ -2,7 +2,7 @@
 // One KV head's rows of a layer, however the layer's are stored: together with those of the other
 // heads, or in blocks of one head. A row here is the head's own part, its planes one behind the
 // other, as RowArchive has it. And the way of rows that a compaction evicts into the archive.
-// Rows are in host memory, or come from a device (tier/remote_rows.h). Owns nothing. Thread rule:
+// Rows are in host memory, or a device brings them (tier/remote_rows.h). Owns nothing. Thread rule:
 // as Session.
 #pragma once
 
@@ -56,23 +56,18 @@ class RowsAtSlots final : public RowArchive::Source {
   std::span<const uint32_t> slots_;
 };
 
-/// The same of rows that have come from a device.
-class RowsThatCame final : public RowArchive::Source {
+/// The positions of such rows, wherever they are.
+class PositionsAtSlots final : public RowArchive::Positions {
  public:
-  RowsThatCame(const SessionCore& core, uint32_t layer, uint32_t head,
-               std::span<const uint32_t> slots, const ArrivedRows& rows)
-      : core_(core), rows_(rows), slots_(slots), layer_(layer), head_(head) {}
-  void read(uint32_t i, bool value, std::byte* to) const override;
+  PositionsAtSlots(const KvLedger& ledger, uint32_t layer, uint32_t head,
+                   std::span<const uint32_t> slots)
+      : ledger_(ledger), slots_(slots), layer_(layer), head_(head) {}
   uint32_t position(uint32_t i) const override {
-    return core_.ledger().position(layer_, head_, slots_[i]);
-  }
-  float score(uint32_t i) const override {
-    return rows_.scores == nullptr ? 0.0f : rows_.scores[i];
+    return ledger_.position(layer_, head_, slots_[i]);
   }
 
  private:
-  const SessionCore& core_;
-  const ArrivedRows& rows_;
+  const KvLedger& ledger_;
   std::span<const uint32_t> slots_;
   uint32_t layer_, head_;
 };

@@ -29,14 +29,15 @@ uint32_t blocks_of(const RowArchive& archive, uint32_t layer, uint32_t head) {
 /// Memory of one call, taken before the first row moves.
 struct Recaller::Desk {
   /// What changes places in a head: slots of the archive, those of the session that their rows
-  /// take, and those of the rows that go, all ascending by position.
+  /// take, and those of the rows that go, all ascending by position; and the slots of the archive
+  /// that these take, those that the others leave.
   struct Exchange {
-    std::vector<uint32_t> in, slots_in, out;
+    std::vector<uint32_t> in, slots_in, out, places;
   };
   void make_changes(uint32_t layer, uint32_t n_heads, uint32_t most) {
     changes[layer].resize(n_heads);
     for (Exchange& e : changes[layer]) {
-      for (std::vector<uint32_t>* list : {&e.in, &e.slots_in, &e.out}) list->reserve(most);
+      for (std::vector<uint32_t>* list : {&e.in, &e.slots_in, &e.out, &e.places}) list->reserve(most);
     }
   }
   std::vector<std::unique_ptr<ScoreScratch>> scratch;  // per tier, null where it has no such layers
@@ -135,7 +136,7 @@ Status Recaller::make_desk(const sharpi_recall_params& p, uint32_t n_queries, Le
   held +=
       HeldBytes::of_host(n_rows * (shape.row_bytes + sizeof(float)) +
                          sizeof(uint32_t) * (2 * n_ctx + d->most_heads * of_head + d->all_blocks +
-                                             order + 3 * heads * shape.n_exchanged));
+                                             order + 4 * heads * shape.n_exchanged));
   SHARPI_TRY(lease->take(held));
   for (size_t t = 0; t < scores.size(); ++t) {
     if (!scores[t]) continue;
@@ -261,6 +262,8 @@ void Recaller::choose_head(const CompactRequest& r, uint32_t budget, const HeadR
     e.in.push_back(in[i]);
     e.out.push_back(out[i]);
   }
+  e.places = e.in;
+  std::sort(e.places.begin(), e.places.end());
   std::sort(e.in.begin(), e.in.end(), earlier);
   std::sort(e.out.begin(), e.out.end());
 }
@@ -310,8 +313,7 @@ void Recaller::exchange_head(uint32_t layer, uint32_t head, Desk* d) noexcept {
                   place(at, value));
     ++at;
   }
-  archive.remove(layer, head, e.in);
-  archive.insert(layer, head, n_in, RowsAtSlots(rows, e.out));
+  archive.replace(layer, head, e.places, RowsAtSlots(rows, e.out));
   for (uint32_t slot = 0, stayed = 0, came = 0; slot < n; ++slot) {
     const bool comes = came < n_in && e.slots_in[came] == slot;
     const uint32_t from = comes ? n - n_in + came++ : stayed++;
@@ -320,28 +322,6 @@ void Recaller::exchange_head(uint32_t layer, uint32_t head, Desk* d) noexcept {
   }
 }
 
-namespace {
-
-/// Archived rows that have come in make room for those that went out.
-class InPlaceOfThoseThatCame final : public RowTaker {
- public:
-  InPlaceOfThoseThatCame(SessionCore& core, uint32_t layer, std::span<const HeadExchange> moves)
-      : core_(core), layer_(layer), moves_(moves) {}
-  void take(uint32_t list, uint32_t first, uint32_t n, const ArrivedRows& rows) noexcept override {
-    const HeadExchange& m = moves_[list];
-    if (first == 0) core_.archive.remove(layer_, m.head, m.archived);
-    core_.archive.insert(layer_, m.head, n,
-                         RowsThatCame(core_, layer_, m.head, m.slots_out.subspan(first, n), rows));
-  }
-
- private:
-  SessionCore& core_;
-  const uint32_t layer_;
-  std::span<const HeadExchange> moves_;
-};
-
-}  // namespace
-
 /// The rows of a layer change places; those of the session stay ascending by position.
 void Recaller::exchange_layer(uint32_t layer, Desk* d) noexcept {
   d->moves.clear();
@@ -349,12 +329,16 @@ void Recaller::exchange_layer(uint32_t layer, Desk* d) noexcept {
     place_head(layer, h, d);
     const Desk::Exchange& e = d->changes[layer][h];
     if (!e.in.empty())
-      d->moves.push_back({h, core_.ledger().n_slots(layer, h), e.in, e.slots_in, e.out});
+      d->moves.push_back({h, core_.ledger().n_slots(layer, h), e.in, e.slots_in, e.out, e.places});
   }
   const size_t t = core_.tier_index(layer);
   if (RemoteRows* remote = core_.tiers[t]->remote_rows(); remote != nullptr) {
-    InPlaceOfThoseThatCame sink(core_, layer, d->moves);
-    remote->exchange(layer, d->moves, core_.archive, *d->scratch[t], sink);
+    for (const HeadExchange& m : d->moves) {
+      uint32_t* places = d->changes[layer][m.head].places.data();
+      const PositionsAtSlots rows(core_.ledger(), layer, m.head, m.slots_out);
+      core_.archive.replace(layer, m.head, m.places, rows, places);
+    }
+    remote->exchange(layer, d->moves, core_.archive, *d->scratch[t]);
   } else {
     for (const HeadExchange& m : d->moves) exchange_head(layer, m.head, d);
   }

@@ -87,7 +87,7 @@ Result<std::unique_ptr<Session>> Session::create_here(std::shared_ptr<const Mode
 std::vector<MemoryRow> Session::price(const Model& model, const SessionShape& shape) {
   std::vector<MemoryRow> rows = tier_rows(model, shape);
   const Plan& plan = model.plan();
-  const auto own = engine_session_rows(*plan.spec, shape, plan.model.n_chunk);
+  const auto own = engine_session_rows(*plan.spec, plan.placement, shape, plan.model.n_chunk);
   rows.insert(rows.end(), own.begin(), own.end());
   return rows;
 }

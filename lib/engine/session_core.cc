@@ -5,6 +5,7 @@
 
 #include "engine/rank_link.h"
 #include "plan/token_checks.h"
+#include "tier/remote_rows.h"
 
 namespace sharpi {
 namespace {
@@ -44,8 +45,11 @@ Status SessionCore::create() {
   KvLedger empty(spec(), ring.window, ring.slots);
   empty.set_capture_window(shape.capture_window);
   transcript.begin(std::move(empty), shape.n_ctx);
-  if (shape.archive_rows != 0)
-    archive.reserve(spec(), shape.dtypes, shape.archive_rows, priced_slots());
+  if (shape.archive_rows == 0) return Status::ok();
+  archive.reserve(spec(), shape.dtypes, shape.archive_rows, priced_slots(), [&](uint32_t layer) {
+    const RemoteRows* remote = tier_of(layer).remote_rows();
+    return remote == nullptr ? nullptr : remote->lent(layer);
+  });
   return Status::ok();
 }
 

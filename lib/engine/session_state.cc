@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/session_state.h"
 
+#include "tier/remote_rows.h"
+
 namespace sharpi {
 
 Status SessionState::create(const HeldBytes& share) {
@@ -37,6 +39,10 @@ Status SessionState::copy_from(const SessionState& from) {
   SHARPI_TRY(drafters.copy_from(from.drafters));
   core.transcript.copy_from(from.core.transcript);
   core.archive.copy_from(from.core.archive);
+  for (size_t t = 0; t < core.tiers.size() && core.archive.is_reserved(); ++t) {
+    if (RemoteRows* remote = core.tiers[t]->remote_rows(); remote != nullptr)
+      SHARPI_TRY(remote->copy_from(*from.core.tiers[t]->remote_rows()));
+  }
   core.adapters = from.core.adapters;
   checkpoints.copy_from(from.checkpoints);
   drawer.sampler().copy_from(from.drawer.sampler());

@@ -2,10 +2,10 @@
 #include "kv/row_archive.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/half.h"
 #include "kv/codec.h"
 #include "kv/rotation.h"
 
@@ -33,78 +33,92 @@ uint32_t most_heads(const ModelSpec& spec) {
   return n;
 }
 
-/// A number that is at most (or, if `up`, at least) x, in bf16.
-uint16_t rounded(float x, bool up) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  const bool away = (bits & 0xFFFF) != 0 && (x > 0) == up;
-  return static_cast<uint16_t>((bits >> 16) + (away ? 1 : 0));
+/// Bytes of a head's rows, and of the bounds of its blocks; capacities are whole blocks, so both
+/// are multiples of 16.
+uint64_t all_row_bytes(uint64_t capacity, uint64_t row_bytes) {
+  return capacity * (2 * sizeof(uint32_t) + row_bytes);
+}
+uint64_t all_bound_bytes(uint64_t capacity, uint64_t dim) {
+  return capacity / kArchiveBlock * 2 * dim * sizeof(uint16_t);
 }
 
-/// Bytes of a head's rows, and of what there is for each block.
-uint64_t all_row_bytes(uint64_t capacity, uint64_t row_bytes) {
-  return round_up(capacity * (2 * sizeof(uint32_t) + row_bytes), sizeof(float));
-}
-uint64_t all_block_bytes(uint64_t capacity, uint64_t dim) {
-  return round_up(capacity / kArchiveBlock * (2 * dim * sizeof(uint16_t) + 1), sizeof(float));
+uint32_t whole_blocks(uint32_t n_rows) {
+  return static_cast<uint32_t>(round_up(n_rows, kArchiveBlock));
 }
 
 }  // namespace
 
-/// In memory: positions, scores, K rows, V rows, bounds, marks of change, head after head; and,
-/// behind all, one decoded key and its bounds.
-std::vector<RowArchive::Head> RowArchive::heads_of(const ModelSpec& spec,
-                                                   const std::vector<KvDtypePair>& dtypes,
-                                                   uint32_t capacity, uint64_t* end) {
-  std::vector<Head> out;
-  uint64_t at = 0;
-  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    if (!has_rows(spec.layers[l])) continue;
-    const AttentionSpec& a = spec.layers[l].attention;
-    Head h;
-    h.dim = a.head_dim;
-    h.k_dtype = dtypes[l].k;
-    h.k_bytes = static_cast<uint32_t>(kv_row_bytes(dtypes[l].k, a.head_dim));
-    h.v_bytes = a.one_row() ? 0 : static_cast<uint32_t>(kv_row_bytes(dtypes[l].v, a.head_dim));
-    for (uint32_t i = 0; i < a.n_kv_heads; ++i) {
-      h.first = at;
-      out.push_back(h);
-      at += all_row_bytes(capacity, h.k_bytes + h.v_bytes) + all_block_bytes(capacity, h.dim);
-    }
-  }
-  *end = out.empty() ? 0 : at + 3 * widest_key(spec) * sizeof(float);
-  return out;
+/// In memory: positions, scores, K rows, V rows and, where it is not lent, bounds.
+RowArchive::Head RowArchive::head_of(const LayerSpec& layer, const KvDtypePair& dtypes,
+                                     uint32_t capacity, bool lent) {
+  const AttentionSpec& a = layer.attention;
+  Head h;
+  h.dim = a.head_dim;
+  h.k_dtype = dtypes.k;
+  h.k_bytes = static_cast<uint32_t>(kv_row_bytes(dtypes.k, a.head_dim));
+  h.v_bytes = a.one_row() ? 0 : static_cast<uint32_t>(kv_row_bytes(dtypes.v, a.head_dim));
+  h.lent = lent;
+  h.bytes = all_row_bytes(capacity, h.k_bytes + h.v_bytes) +
+            (lent ? 0 : all_bound_bytes(capacity, h.dim));
+  return h;
+}
+
+uint64_t RowArchive::lent_bytes(const ModelSpec& spec, const std::vector<KvDtypePair>& dtypes,
+                                uint32_t layer, uint32_t n_rows) {
+  const LayerSpec& l = spec.layers[layer];
+  if (n_rows == 0 || !has_rows(l)) return 0;
+  return l.attention.n_kv_heads * head_of(l, dtypes[layer], whole_blocks(n_rows), true).bytes;
 }
 
 uint64_t RowArchive::bytes_for(const ModelSpec& spec, const std::vector<KvDtypePair>& dtypes,
-                               uint32_t n_rows, uint32_t n_slots) {
-  if (n_rows == 0) return 0;
-  uint64_t end = 0;
-  heads_of(spec, dtypes, static_cast<uint32_t>(round_up(n_rows, kArchiveBlock)), &end);
-  return end + uint64_t{n_slots} * most_heads(spec) * sizeof(uint32_t);
+                               uint32_t n_rows, uint32_t n_slots,
+                               const std::function<bool(uint32_t layer)>& is_lent) {
+  if (n_rows == 0 || most_heads(spec) == 0) return 0;
+  uint64_t bytes = widest_key(spec) * sizeof(float) +
+                   2 * uint64_t{n_slots} * most_heads(spec) * sizeof(uint32_t);
+  for (uint32_t i = 0; i < spec.n_layers(); ++i) {
+    const LayerSpec& l = spec.layers[i];
+    if (!has_rows(l) || is_lent(i)) continue;
+    bytes += l.attention.n_kv_heads * head_of(l, dtypes[i], whole_blocks(n_rows), false).bytes;
+  }
+  return bytes;
 }
 
 void RowArchive::reserve(const ModelSpec& spec, const std::vector<KvDtypePair>& dtypes,
-                         uint32_t n_rows, uint32_t n_slots) {
+                         uint32_t n_rows, uint32_t n_slots, const Lender& lender) {
   RowArchive r;
   uint64_t end = 0;
-  r.capacity_ = static_cast<uint32_t>(round_up(n_rows, kArchiveBlock));
-  r.heads_ = heads_of(spec, dtypes, r.capacity_, &end);
+  r.capacity_ = whole_blocks(n_rows);
   r.first_.resize(spec.n_layers());
   r.n_heads_.resize(spec.n_layers());
-  uint32_t n = 0;
-  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
-    r.first_[l] = n;
-    r.n_heads_[l] = has_rows(spec.layers[l]) ? spec.layers[l].attention.n_kv_heads : 0;
-    n += r.n_heads_[l];
+  for (uint32_t i = 0; i < spec.n_layers(); ++i) {
+    const LayerSpec& l = spec.layers[i];
+    r.first_[i] = static_cast<uint32_t>(r.heads_.size());
+    if (!has_rows(l)) continue;
+    r.n_heads_[i] = l.attention.n_kv_heads;
+    std::byte* lent = lender ? lender(i) : nullptr;
+    Head h = head_of(l, dtypes[i], r.capacity_, lent != nullptr);
+    for (uint32_t k = 0; k < r.n_heads_[i]; ++k) {
+      h.base = lent == nullptr ? nullptr : lent + k * h.bytes;
+      r.heads_.push_back(h);
+      end += h.lent ? 0 : h.bytes;
+    }
   }
   r.memory_.resize(end);
+  std::byte* next = r.memory_.data();
+  for (Head& h : r.heads_) {
+    if (h.lent) continue;
+    h.base = next;
+    next += h.bytes;
+  }
+  r.key_.resize(r.heads_.empty() ? 0 : widest_key(spec));
   r.n_slots_ = n_slots;
-  r.slots_.resize(uint64_t{n_slots} * most_heads(spec));
+  r.slots_.resize(2 * uint64_t{n_slots} * most_heads(spec));
   *this = std::move(r);
 }
 
 uint32_t* RowArchive::positions_of(const Head& h) const {
-  return reinterpret_cast<uint32_t*>(memory_.data() + h.first);
+  return reinterpret_cast<uint32_t*>(h.base);
 }
 float* RowArchive::scores_of(const Head& h) const {
   return reinterpret_cast<float*>(positions_of(h) + capacity_);
@@ -114,11 +128,7 @@ std::byte* RowArchive::rows_of(const Head& h, bool value) const {
   return value ? k + uint64_t{capacity_} * h.k_bytes : k;
 }
 uint16_t* RowArchive::bounds_of(const Head& h) const {
-  const uint64_t rows = all_row_bytes(capacity_, h.k_bytes + h.v_bytes);
-  return reinterpret_cast<uint16_t*>(memory_.data() + h.first + rows);
-}
-uint8_t* RowArchive::changed_of(const Head& h) const {
-  return reinterpret_cast<uint8_t*>(bounds_of(h) + uint64_t{capacity_} / kArchiveBlock * 2 * h.dim);
+  return reinterpret_cast<uint16_t*>(h.base + all_row_bytes(capacity_, h.k_bytes + h.v_bytes));
 }
 
 std::span<const uint32_t> RowArchive::positions(uint32_t layer, uint32_t head) const {
@@ -131,46 +141,30 @@ const std::byte* RowArchive::row(uint32_t layer, uint32_t head, bool value, uint
   return rows_of(h, value) + uint64_t{slot} * h.row_bytes(value);
 }
 
-float RowArchive::score(uint32_t layer, uint32_t head, uint32_t slot) const {
-  return scores_of(at(layer, head))[slot];
-}
-
 std::span<const uint16_t> RowArchive::bounds(uint32_t layer, uint32_t head, uint32_t block) const {
   const Head& h = at(layer, head);
   return {bounds_of(h) + uint64_t{block} * 2 * h.dim, size_t{2} * h.dim};
 }
 
-std::span<uint8_t> RowArchive::changed(uint32_t layer, uint32_t head) {
-  const Head& h = at(layer, head);
-  return {changed_of(h), capacity_ / kArchiveBlock};
+bool RowArchive::is_empty(const Head& h, uint32_t block) const {
+  const uint32_t* first = positions_of(h) + block * kArchiveBlock;
+  const uint32_t* end = positions_of(h) + std::min((block + 1) * kArchiveBlock, h.end);
+  return std::all_of(first, std::max(first, end), [](uint32_t p) { return p == kNoRow; });
 }
 
-/// The bounds of a block's rows.
-void RowArchive::summarise(const Head& h, uint32_t block) noexcept {
-  float* key = reinterpret_cast<float*>(memory_.data() + memory_.size()) - 3 * h.dim;
-  float *low = key + h.dim, *high = low + h.dim;
+/// The key of a row that has come lies within the bounds of its block.
+void RowArchive::widen(const Head& h, uint32_t slot, bool begins) noexcept {
+  float* key = key_.data();
+  const std::byte* row = rows_of(h, false) + uint64_t{slot} * h.k_bytes;
+  const Status decoded = kv_decode_row(h.k_dtype, row, h.dim, 0, h.dim, key);
+  if (!decoded.is_ok()) return;  // the plan has checked the codec
   const uint32_t rotation = kv_rotation(h.k_dtype, h.dim);
-  bool begins = true;
-  for (uint32_t slot = block * kArchiveBlock; slot < std::min((block + 1) * kArchiveBlock, h.end);
-       ++slot) {
-    if (positions_of(h)[slot] == kNoRow) continue;
-    const std::byte* row = rows_of(h, false) + uint64_t{slot} * h.k_bytes;
-    const Status decoded = kv_decode_row(h.k_dtype, row, h.dim, 0, h.dim, key);
-    if (!decoded.is_ok()) continue;  // the plan has checked the codec
-    if (rotation != 0) kv_unrotate(key, h.dim, rotation);
-    for (uint32_t e = 0; e < h.dim; ++e) {
-      low[e] = begins ? key[e] : std::min(low[e], key[e]);
-      high[e] = begins ? key[e] : std::max(high[e], key[e]);
-    }
-    begins = false;
-  }
-  if (begins) return;
-  uint16_t* bounds = bounds_of(h) + uint64_t{block} * 2 * h.dim;
+  if (rotation != 0) kv_unrotate(key, h.dim, rotation);
+  uint16_t *low = bounds_of(h) + uint64_t{slot / kArchiveBlock} * 2 * h.dim, *high = low + h.dim;
   for (uint32_t e = 0; e < h.dim; ++e) {
-    bounds[e] = rounded(low[e], false);
-    bounds[h.dim + e] = rounded(high[e], true);
+    if (begins || key[e] < f32_from_bf16(low[e])) low[e] = bf16_beyond(key[e], false);
+    if (begins || key[e] > f32_from_bf16(high[e])) high[e] = bf16_beyond(key[e], true);
   }
-  changed_of(h)[block] = 1;
 }
 
 void RowArchive::drop_below(Head* h, uint32_t position) noexcept {
@@ -183,7 +177,7 @@ void RowArchive::drop_below(Head* h, uint32_t position) noexcept {
 }
 
 /// What has no room with n more rows goes: of both, the lowest positions. How many of the n go.
-uint32_t RowArchive::make_room(Head* h, uint32_t n, const Source& rows) noexcept {
+uint32_t RowArchive::make_room(Head* h, uint32_t n, const Positions& rows) noexcept {
   if (h->n_rows + n <= capacity_) return 0;
   const uint32_t gone = h->n_rows + n - capacity_;
   const uint32_t* positions = positions_of(*h);
@@ -206,30 +200,66 @@ uint32_t RowArchive::make_room(Head* h, uint32_t n, const Source& rows) noexcept
   return skipped;
 }
 
-void RowArchive::insert(uint32_t layer, uint32_t head, uint32_t n, const Source& rows) noexcept {
-  Head& h = at(layer, head);
-  uint32_t* positions = positions_of(h);
-  uint32_t slot = 0, block = kNoRow;
-  for (uint32_t i = make_room(&h, n, rows); i < n; ++i, ++slot) {
-    while (slot < h.end && positions[slot] != kNoRow) ++slot;
-    h.end = std::max(h.end, slot + 1);
-    if (block != kNoRow && block != slot / kArchiveBlock) summarise(h, block);
-    block = slot / kArchiveBlock;
+/// put(slot, with kBegins or without, i) for each row that has room; how many have none.
+template <class Put>
+uint32_t RowArchive::place_each(Head* h, uint32_t n, const Positions& rows,
+                                const Put& put) noexcept {
+  uint32_t* positions = positions_of(*h);
+  const uint32_t skipped = make_room(h, n, rows);
+  for (uint32_t i = skipped, slot = 0; i < n; ++i, ++slot) {
+    while (slot < h->end && positions[slot] != kNoRow) ++slot;
+    const bool begins = is_empty(*h, slot / kArchiveBlock);
+    h->end = std::max(h->end, slot + 1);
     positions[slot] = rows.position(i);
-    scores_of(h)[slot] = rows.score(i);
-    for (const bool value : {false, true}) {
-      if (h.row_bytes(value) != 0)
-        rows.read(i, value, rows_of(h, value) + uint64_t{slot} * h.row_bytes(value));
-    }
-    ++h.n_rows;
+    ++h->n_rows;
+    put(slot | (begins ? kBegins : 0), i);
   }
-  if (block != kNoRow) summarise(h, block);
+  return skipped;
 }
 
-void RowArchive::remove(uint32_t layer, uint32_t head, std::span<const uint32_t> slots) noexcept {
+void RowArchive::put(const Head& h, uint32_t place, uint32_t i, const Source& rows) noexcept {
+  const uint32_t slot = place & ~kBegins;
+  scores_of(h)[slot] = rows.score(i);
+  for (const bool value : {false, true}) {
+    if (h.row_bytes(value) != 0)
+      rows.read(i, value, rows_of(h, value) + uint64_t{slot} * h.row_bytes(value));
+  }
+  widen(h, slot, (place & kBegins) != 0);
+}
+
+void RowArchive::insert(uint32_t layer, uint32_t head, uint32_t n, const Source& rows) noexcept {
   Head& h = at(layer, head);
-  for (const uint32_t slot : slots) positions_of(h)[slot] = kNoRow;
-  h.n_rows -= static_cast<uint32_t>(slots.size());
+  place_each(&h, n, rows, [&](uint32_t place, uint32_t i) { put(h, place, i, rows); });
+}
+
+uint32_t RowArchive::place(uint32_t layer, uint32_t head, uint32_t n, const Positions& rows,
+                           uint32_t* places) noexcept {
+  return place_each(&at(layer, head), n, rows, [&](uint32_t place, uint32_t i) { places[i] = place; });
+}
+
+template <class Put>
+void RowArchive::replace_each(Head* h, std::span<const uint32_t> slots, const Positions& rows,
+                              const Put& put) noexcept {
+  uint32_t* positions = positions_of(*h);
+  for (const uint32_t slot : slots) positions[slot] = kNoRow;
+  for (uint32_t i = 0; i < slots.size(); ++i) {
+    const uint32_t slot = slots[i];
+    const bool begins = is_empty(*h, slot / kArchiveBlock);
+    positions[slot] = rows.position(i);
+    put(slot | (begins ? kBegins : 0), i);
+  }
+}
+
+void RowArchive::replace(uint32_t layer, uint32_t head, std::span<const uint32_t> slots,
+                         const Source& rows) noexcept {
+  Head& h = at(layer, head);
+  replace_each(&h, slots, rows, [&](uint32_t place, uint32_t i) { put(h, place, i, rows); });
+}
+
+void RowArchive::replace(uint32_t layer, uint32_t head, std::span<const uint32_t> slots,
+                         const Positions& rows, uint32_t* places) noexcept {
+  replace_each(&at(layer, head), slots, rows,
+               [&](uint32_t place, uint32_t i) { places[i] = place; });
 }
 
 void RowArchive::shift(uint32_t by, uint32_t least) noexcept {
@@ -246,10 +276,13 @@ void RowArchive::clear() noexcept {
 }
 
 void RowArchive::copy_from(const RowArchive& from) noexcept {
-  if (memory_.empty()) return;
-  std::memcpy(memory_.data(), from.memory_.data(), memory_.size());
-  std::copy(from.heads_.begin(), from.heads_.end(), heads_.begin());
-  for (const Head& h : heads_) std::memset(changed_of(h), 1, capacity_ / kArchiveBlock);
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    Head& h = heads_[i];
+    std::byte* base = h.base;
+    std::memcpy(base, from.heads_[i].base, h.bytes);
+    h = from.heads_[i];
+    h.base = base;
+  }
 }
 
 }  // namespace sharpi

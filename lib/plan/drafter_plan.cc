@@ -99,7 +99,7 @@ std::shared_ptr<const Plan> make_draft_plan(const std::vector<const TierSizer*>&
     add(p.model_rows(*s));
     add(p.session_rows(*s, p.session));
   }
-  add(engine_session_rows(*p.spec, p.session, p.model.n_chunk));
+  add(engine_session_rows(*p.spec, p.placement, p.session, p.model.n_chunk));
   return own;
 }
 

@@ -47,8 +47,8 @@ std::vector<MemoryRow> engine_rows(const EngineBytes& b) {
   return rows;
 }
 
-std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
-                                           uint32_t n_chunk) {
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const Placement& placement,
+                                           const SessionShape& session, uint32_t n_chunk) {
   if (spec.is_encoder()) return embedder_rows(spec, n_chunk);
   EngineBytes b;
   b.history = uint64_t{session.n_ctx} * sizeof(int32_t);
@@ -66,8 +66,9 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionS
     b.mtp_queue = mtp_queue_bytes(spec, session, n_chunk);
   }
   b.key_shift = key_shift_bytes(spec, session, n_chunk);
-  b.archive =
-      RowArchive::bytes_for(spec, session.dtypes, session.archive_rows, session.capacity(n_chunk));
+  b.archive = RowArchive::bytes_for(
+      spec, session.dtypes, session.archive_rows, session.capacity(n_chunk),
+      [&](uint32_t layer) { return !is_host(placement.mixer[layer]); });
   return engine_rows(b);
 }
 
@@ -82,7 +83,7 @@ uint64_t capture_bytes(const std::vector<const TierSizer*>& sizers, const Plan& 
     for (const TierSizer* s : sizers) {
       if (plan.uses(*s)) add(plan.session_rows(*s, session));
     }
-    add(engine_session_rows(*plan.spec, session, plan.model.n_chunk));
+    add(engine_session_rows(*plan.spec, plan.placement, session, plan.model.n_chunk));
     return bytes;
   };
   const uint32_t window = plan.session.capture_window;

@@ -66,7 +66,7 @@ void price(const std::vector<const TierSizer*>& sizers, Plan* plan) {
     for (const AdapterFile& a : *plan->adapters) add(plan->adapter_rows(*s, a));
   }
   add(part_rows(*plan->spec, plan->model));
-  add(engine_session_rows(*plan->spec, plan->session, plan->model.n_chunk));
+  add(engine_session_rows(*plan->spec, plan->placement, plan->session, plan->model.n_chunk));
   add(mtp_model_rows(sizers, *plan, plan->session));
   add(mtp_session_rows(sizers, *plan, plan->session));
   for (const bool per_session : {false, true})

@@ -58,8 +58,8 @@ inline uint64_t ngram_buckets(uint32_t n_ctx) {
 uint64_t ngram_index_bytes(uint32_t n_ctx);
 /// The rows of what the engine takes for a session (token history, sampler, tables). n_chunk is the
 /// plan's: a bounded session holds as many rows beside its budget.
-std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const SessionShape& session,
-                                           uint32_t n_chunk);
+std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const Placement& placement,
+                                           const SessionShape& session, uint32_t n_chunk);
 /// The engine's tables of a session that may compact: row scores, keep lists and kept positions for
 /// every KV head, and what selecting one list needs.
 uint64_t compaction_table_bytes(const ModelSpec& spec, const SessionShape& session,

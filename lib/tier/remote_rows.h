@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rows of a session that are not in host memory, on their way to its archive (kv/row_archive.h) and
-// back. In host memory they are as the archive has them: of one KV head, as they are stored, a
-// head's planes one behind the other. Thread rule: as TierSession.
+// back. The archive is in host memory that the tier lends for its layers, and its kernels read and
+// write there; the tier has the bounds of the keys, too. Thread rule: as TierSession.
 #pragma once
 
 #include <cstddef>
@@ -14,25 +14,11 @@
 
 namespace sharpi {
 
-/// Some rows of a KV head, by ascending slots.
+/// Some rows of a KV head, by ascending slots, and the slots of the archive that they take, each
+/// with kBegins or without.
 struct RowsOfHead {
   uint32_t head = 0;
-  std::span<const uint32_t> slots;
-};
-
-/// Rows that have arrived, one behind the other: K, V where it is stored, and replay scores where
-/// there are any.
-struct ArrivedRows {
-  const std::byte* sides[2] = {};
-  const float* scores = nullptr;
-};
-
-class RowTaker {
- public:
-  virtual ~RowTaker() = default;
-  /// Rows [first, first + n) of a list of those that were asked for; they stay until it returns.
-  virtual void take(uint32_t list, uint32_t first, uint32_t n,
-                    const ArrivedRows& rows) noexcept = 0;
+  std::span<const uint32_t> slots, places;
 };
 
 /// Rows of a KV head that change places with archived ones: as many come in as go out. Those that
@@ -41,18 +27,24 @@ struct HeadExchange {
   uint32_t head = 0, n_rows = 0;       // of the session
   std::span<const uint32_t> archived;  // slots of the archive
   std::span<const uint32_t> slots_in, slots_out;
+  std::span<const uint32_t> places;  // of the archive, for the rows that go out, as RowsOfHead's
 };
 
 class RemoteRows {
  public:
   virtual ~RemoteRows() = default;
-  /// Rows of a layer, list after list and piece by piece. Allocates nothing.
-  virtual Status read(uint32_t layer, std::span<const RowsOfHead> lists, RowTaker& to) = 0;
-  /// Rows of a layer change places; those that went out come to `to`, a list for each exchange.
-  /// `scratch`: created for as many. Allocates nothing; a failure marks the device as lost.
+  /// The memory of a layer's heads in the archive, which the tier lends it (RowArchive::Lender).
+  virtual std::byte* lent(uint32_t layer) const = 0;
+  /// Rows of a layer go to their places in the archive. Allocates nothing.
+  virtual Status send(uint32_t layer, std::span<const RowsOfHead> lists,
+                      const RowArchive& archive) = 0;
+  /// Rows of a layer change places. `scratch`: created for as many. Allocates nothing; a failure
+  /// marks the device as lost.
   virtual void exchange(uint32_t layer, std::span<const HeadExchange> heads,
-                        const RowArchive& archive, ScoreScratch& scratch,
-                        RowTaker& to) noexcept = 0;
+                        const RowArchive& archive, ScoreScratch& scratch) noexcept = 0;
+  /// Takes over the bounds of a session of the same template on the same tier, whose archive has
+  /// the same rows.
+  virtual Status copy_from(const RemoteRows& from) = 0;
 };
 
 }  // namespace sharpi

@@ -243,6 +243,23 @@ void copy_job(const RowCopyJob& j) {
   }
 }
 
+void bound_keys_of(const KeyBoundsParams& p, const KeyBoundsJob& j) {
+  const uint32_t dim = p.head_dim, rotation = kv_rotation(p.dtype, dim);
+  std::vector<float> key(dim);
+  for (uint32_t i = 0; i < j.n; ++i) {
+    const std::byte* row = j.keys + uint64_t{i} * j.row_bytes;
+    if (!kv_decode_row(p.dtype, row, dim, 0, dim, key.data()).is_ok()) return;
+    if (rotation != 0) kv_unrotate(key.data(), dim, rotation);
+    for (uint32_t e = 0; e < dim; ++e) {
+      const bool begins = i == 0 && j.begins != 0;
+      if (begins || key[e] < f32_from_bf16(j.bounds[e]))
+        j.bounds[e] = bf16_beyond(key[e], false);
+      if (begins || key[e] > f32_from_bf16(j.bounds[dim + e]))
+        j.bounds[dim + e] = bf16_beyond(key[e], true);
+    }
+  }
+}
+
 void bound_head(const BoundsParams& p, uint32_t g) {
   const uint32_t dim = p.head_dim, group = p.n_heads / p.n_kv;
   float* out = p.out + uint64_t{g} * p.n_blocks;
@@ -367,6 +384,12 @@ class HostKernels final : public DeviceKernels {
   Status copy_rows(const RowCopyParams& p, const Queue& queue) const override {
     give(queue, [p] {
       for (uint32_t j = 0; j < p.n_jobs; ++j) copy_job(p.jobs[j]);
+    });
+    return Status::ok();
+  }
+  Status bound_keys(const KeyBoundsParams& p, const Queue& queue) const override {
+    give(queue, [p] {
+      for (uint32_t j = 0; j < p.n_jobs; ++j) bound_keys_of(p, p.jobs[j]);
     });
     return Status::ok();
   }

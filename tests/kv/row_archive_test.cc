@@ -103,9 +103,10 @@ class Archive : public ::testing::TestWithParam<KvDtype> {
 
 TEST_P(Archive, HoldsWhatAPlainMapHolds) {
   const ModelSpec spec = two_layers();
+  const auto nobody = [](uint32_t) { return false; };
   RowArchive a;
-  a.reserve(spec, dtypes_, 150, 10);  // whole blocks: 160
-  EXPECT_EQ(a.bytes(), RowArchive::bytes_for(spec, dtypes_, 150, 10));
+  a.reserve(spec, dtypes_, 150, 10, {});  // whole blocks: 160
+  EXPECT_EQ(a.bytes(), RowArchive::bytes_for(spec, dtypes_, 150, 10, nobody));
   ASSERT_EQ(a.capacity(), 160u);
   std::map<uint32_t, Stored> want[2][kHeads];
   for (int step = 0; step < 60; ++step) {
@@ -122,13 +123,17 @@ TEST_P(Archive, HoldsWhatAPlainMapHolds) {
       while (here.size() > 160) here.erase(here.begin());
     } else {
       std::vector<uint32_t> gone;
+      std::map<uint32_t, Stored> come;
       const std::span<const uint32_t> positions = a.positions(layer, head);
       for (uint32_t slot = 0; slot < positions.size(); ++slot) {
         if (positions[slot] == kNoRow || below(4) != 0) continue;
         gone.push_back(slot);
         here.erase(positions[slot]);
       }
-      a.remove(layer, head, gone);
+      for (uint32_t position = below(900); come.size() < gone.size(); ++position)
+        if (here.count(position) == 0) come[position] = row();
+      a.replace(layer, head, gone, ArrivingRows(come));
+      here.insert(come.begin(), come.end());
     }
     for (uint32_t l = 0; l < 2; ++l) {
       for (uint32_t h = 0; h < kHeads; ++h)
@@ -136,7 +141,7 @@ TEST_P(Archive, HoldsWhatAPlainMapHolds) {
     }
   }
   RowArchive twin;
-  twin.reserve(spec, dtypes_, 150, 10);
+  twin.reserve(spec, dtypes_, 150, 10, {});
   twin.copy_from(a);
   ASSERT_NO_FATAL_FAILURE(expect_holds(twin, 1, 1, want[1][1]));
   twin.shift(300, 20);
@@ -147,6 +152,48 @@ TEST_P(Archive, HoldsWhatAPlainMapHolds) {
   ASSERT_NO_FATAL_FAILURE(expect_holds(twin, 1, 1, later));
   twin.clear();
   EXPECT_EQ(twin.n_rows(0, 0), 0u);
+}
+
+/// What a tier lends holds the same rows in the same slots, and their blocks begin when they have
+/// none.
+TEST_P(Archive, GivesPlacesInLentMemory) {
+  const ModelSpec spec = two_layers();
+  const uint64_t bytes = RowArchive::lent_bytes(spec, dtypes_, 1, 150);
+  EXPECT_EQ(bytes, kHeads * 160 *
+                       (8 + kv_row_bytes(GetParam(), kDim) + kv_row_bytes(KvDtype::kBf16, kDim)));
+  std::vector<uint64_t> memory(bytes / sizeof(uint64_t));
+  const auto lend = [&](uint32_t layer) {
+    return layer == 1 ? reinterpret_cast<std::byte*>(memory.data()) : nullptr;
+  };
+  RowArchive here, lent;
+  here.reserve(spec, dtypes_, 150, 10, {});
+  lent.reserve(spec, dtypes_, 150, 10, lend);
+  EXPECT_EQ(lent.bytes(), RowArchive::bytes_for(spec, dtypes_, 150, 10,
+                                                [](uint32_t layer) { return layer == 1; }));
+  for (int step = 0; step < 12; ++step) {
+    std::map<uint32_t, Stored> more;
+    for (uint32_t n = 0; n < 17; ++n) more[static_cast<uint32_t>(step) * 20 + n] = row();
+    const ArrivingRows rows(more);
+    std::vector<uint32_t> places(17), slots = {2, 3, 40};
+    EXPECT_EQ(lent.place(1, 0, 17, rows, places.data()), 0u);
+    here.insert(1, 0, 17, rows);
+    // In the first block of what came the first row finds it empty, or another row there.
+    const uint32_t before = static_cast<uint32_t>(step) * 17;
+    if (before + 17 <= 160) {
+      EXPECT_EQ(places[0], before | (before % kArchiveBlock == 0 ? kBegins : 0));
+      EXPECT_EQ((places[16] & kBegins) != 0, (before + 16) % kArchiveBlock == 0);
+    }
+    std::map<uint32_t, Stored> come;
+    for (uint32_t n = 0; n < 3; ++n) come[static_cast<uint32_t>(step) * 20 + 17 + n] = row();
+    if (step < 3) continue;
+    here.replace(1, 0, slots, ArrivingRows(come));
+    lent.replace(1, 0, slots, ArrivingRows(come), slots.data());
+    EXPECT_EQ(slots, (std::vector<uint32_t>{2, 3, 40}));
+  }
+  const auto a = here.positions(1, 0), b = lent.positions(1, 0);
+  EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(b.data()),
+            reinterpret_cast<const std::byte*>(memory.data()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kv, Archive,

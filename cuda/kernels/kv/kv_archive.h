@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Archives of evicted rows: rows of KV heads between where a session stores them and flat memory,
-// and what blocks of archived keys can count at most, to f32 accuracy. All launchers check their
-// arguments and allocate nothing. Thread rule: pure functions.
+// Archives of evicted rows: rows of KV heads between where they are stored (in a session, or in
+// pinned memory of the host) and flat memory; bounds of blocks of archived keys, and what such
+// blocks can count at most, to f32 accuracy. All launchers check their arguments and allocate
+// nothing. Thread rule: pure functions.
 #pragma once
 
 #include "base/status.h"
@@ -11,6 +12,7 @@
 namespace sharpi::cuda {
 
 Status launch_kv_copy(const device::RowCopyParams& p, cudaStream_t stream);
+Status launch_key_bounds(const device::KeyBoundsParams& p, cudaStream_t stream);
 Status launch_kv_bounds(const device::BoundsParams& p, cudaStream_t stream);
 
 }  // namespace sharpi::cuda

@@ -12,9 +12,14 @@
 //   SHARPI_BENCH_TOKENS=8            decoded tokens of a round
 //   SHARPI_BENCH_GPU=0               1 = the whole model on the first GPU
 //   SHARPI_BENCH_CHUNK=512           tokens of a chunk of the prompt
+//   SHARPI_BENCH_ARCHIVE=0           rows of each KV head that the archive has room for
+//   SHARPI_BENCH_RECALL=1024         rows that come back from it, with an archive
+//   SHARPI_BENCH_PROBE=32            tokens of the question; 0 = the last queries of the prompt
 // One prompt is read; "compact" compacts forks of it, "decode" goes on from a whole and a compacted
 // one. Counters: share_of_prefill = compaction / prefill; gain = decode speed compacted / whole;
-// gain_by_bytes = what reading weights (without the embedding table) and live KV explains.
+// gain_by_bytes = what reading weights (without the embedding table) and live KV explains. "recall"
+// compacts one fork, and then recalls by one question after another; its counters are of one recall,
+// the first apart.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -75,6 +80,21 @@ class Reader {
     must(sharpi_session_compact(s, &p, &r, &e), e, "compact");
     return r;
   }
+  /// Every question is another.
+  sharpi_recall_report recall(sharpi_session* s, uint32_t question) const {
+    sharpi_error e = SHARPI_ERROR_INIT;
+    sharpi_recall_params p;
+    sharpi_recall_params_init(&p, sizeof p);
+    p.budget = env_count("SHARPI_BENCH_RECALL", 1024);
+    std::vector<int32_t> probe(env_count("SHARPI_BENCH_PROBE", 32));
+    for (uint32_t i = 0; i < probe.size(); ++i) probe[i] = token((7919 * question + i) % depth_);
+    p.probe = probe.empty() ? nullptr : probe.data();
+    p.n_probe = static_cast<uint32_t>(probe.size());
+    sharpi_recall_report r{};
+    r.struct_size = sizeof r;
+    must(sharpi_session_recall(s, &p, &r, &e), e, "recall");
+    return r;
+  }
   /// Tokens per second.
   double decode(sharpi_session* s) const {
     sharpi_error e = SHARPI_ERROR_INIT;
@@ -107,6 +127,7 @@ class Reader {
     s.n_ctx = depth_ + 9 * tokens_ + 64;
     s.k_dtype = s.v_dtype = env_count("SHARPI_BENCH_KV", SHARPI_KV_F32);
     s.capture_window = 64;
+    s.archive_rows = env_count("SHARPI_BENCH_ARCHIVE", 0);
     sharpi_plan_params p;
     sharpi_plan_params_init(&p, sizeof p);
     p.n_gpu_layers = env_count("SHARPI_BENCH_GPU", 0) == 0 ? 0 : -1;
@@ -182,6 +203,38 @@ void compact(benchmark::State& state) {
   state.counters["held_mib_after"] = static_cast<double>(last.held_after) / (1 << 20);
 }
 BENCHMARK(compact)->UseManualTime()->Iterations(9)->Unit(benchmark::kMillisecond);
+
+/// Rows that changed places say whether there was anything to do.
+void recall(benchmark::State& state) {
+  if (env_count("SHARPI_BENCH_ARCHIVE", 0) == 0) {
+    state.SkipWithError("without an archive (SHARPI_BENCH_ARCHIVE) nothing is recalled");
+    return;
+  }
+  const SessionPtr s = reader().fork();
+  reader().compact(s.get());
+  const sharpi_recall_report first = reader().recall(s.get(), 0);
+  std::vector<double> all, score, move, rows;
+  uint32_t question = 0;
+  for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    const sharpi_recall_report r = reader().recall(s.get(), ++question);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    score.push_back(r.score_ms);
+    move.push_back(r.move_ms);
+    all.push_back(took.count());
+    rows.push_back(static_cast<double>(r.total_rows));
+    state.SetIterationTime(all.back() / 1e3);
+  }
+  state.counters["first_score_ms"] = first.score_ms;
+  state.counters["first_move_ms"] = first.move_ms;
+  state.counters["total_ms"] = median(all);
+  state.counters["worst_ms"] = *std::max_element(all.begin(), all.end());
+  state.counters["score_ms"] = median(score);
+  state.counters["move_ms"] = median(move);
+  state.counters["rows"] = median(rows);
+  state.counters["archived"] = first.archived;
+}
+BENCHMARK(recall)->UseManualTime()->Iterations(9)->Unit(benchmark::kMillisecond);
 
 /// Rounds on the whole and on the compacted session alternate, because such machines are noisy; the
 /// medians are the result, that of the paired ratios for the gain.

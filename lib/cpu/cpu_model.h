@@ -50,7 +50,7 @@ class CpuModel final : public TierModel {
       const ScoreShape& shape) const override {
     return scorer_.create_scratch(shape);
   }
-  Status score_bounds(TierSession& session, const ScoreRequest& request, RowArchive& archive,
+  Status score_bounds(TierSession& session, const ScoreRequest& request, const RowArchive& archive,
                       ScoreScratch& scratch, float* out, uint32_t stride) const override {
     return scorer_.score_bounds(session, request, archive, scratch, out, stride);
   }

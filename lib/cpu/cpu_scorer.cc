@@ -274,7 +274,7 @@ void gather_keys(const CpuSession& session, uint32_t layer, uint32_t head, uint3
 }  // namespace
 
 Status CpuScorer::score_bounds(TierSession& session, const ScoreRequest& request,
-                               RowArchive& archive, ScoreScratch& scratch, float* out,
+                               const RowArchive& archive, ScoreScratch& scratch, float* out,
                                uint32_t stride) const {
   auto& s = static_cast<CpuScoreScratch&>(scratch);
   const auto& own = static_cast<CpuSession&>(session);

@@ -35,7 +35,7 @@ class CpuScorer {
   Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                LayerScores* out) const;
   /// TierModel::score_bounds() and score_beside().
-  Status score_bounds(TierSession& session, const ScoreRequest& request, RowArchive& archive,
+  Status score_bounds(TierSession& session, const ScoreRequest& request, const RowArchive& archive,
                       ScoreScratch& scratch, float* out, uint32_t stride) const;
   Status score_beside(TierSession& session, const ScoreRequest& request,
                       const ArchivedRows& archived, ScoreScratch& scratch, float* out,

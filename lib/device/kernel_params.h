@@ -161,9 +161,11 @@ struct ReplayParams {
   bool exact = false;  // ModelShape::exact; otherwise products may be of 16 bits
 };
 
+/// In lists of positions: there is no row.
+inline constexpr uint32_t kNoPosition = UINT32_MAX;
 /// Positions of a layer's rows: slots below n_compacted in lists, later ones follow on.
 struct RowPositions {
-  const uint32_t* lists = nullptr;  // device; may be null when n_compacted is 0
+  const uint32_t* lists = nullptr;  // seen by kernels; may be null when n_compacted is 0
   uint32_t stride = 0;              // from one KV head's list to the next; 0 = all agree
   uint32_t n_compacted = 0, tail_position = 0;
 };

@@ -44,14 +44,22 @@ class DeviceModel final : public TierModel {
                LayerScores* out) const override {
     return scoring_.score(session, request, scratch, out);
   }
-  Status score_bounds(TierSession& session, const ScoreRequest& request, RowArchive& archive,
-                      ScoreScratch& scratch, float* out, uint32_t stride) const override {
-    return recalls_.score_bounds(session, request, archive, scratch, out, stride);
+  Status recall_blocks(TierSession& session, const ScoreRequest& request,
+                       const RowArchive& archive, ScoreScratch& scratch,
+                       RecallTables& tables) const override {
+    return recalls_.find_blocks(session, request, archive, scratch, tables);
   }
-  Status score_beside(TierSession& session, const ScoreRequest& request,
-                      const ArchivedRows& archived, ScoreScratch& scratch, float* out,
-                      uint32_t stride) const override {
-    return recalls_.score_beside(session, request, archived, scratch, out, stride);
+  Status recall_terms(TierSession& session, const ScoreRequest& request, const RowArchive& archive,
+                      ScoreScratch& scratch, RecallTables& tables) const override {
+    return recalls_.score_blocks(session, request, archive, scratch, tables);
+  }
+  Status recall_rows(TierSession& session, const ScoreRequest& request, const RowArchive& archive,
+                     ScoreScratch& scratch, RecallTables& tables) const override {
+    return recalls_.choose_rows(session, request, archive, scratch, tables);
+  }
+  Status take_recalled(RecallStep step, ScoreScratch& scratch,
+                       RecallTables& tables) const override {
+    return recalls_.take(step, scratch, tables);
   }
   Status score_waiting(TierSession& session, const KvLedger& ledger, uint32_t layer,
                        ScoreScratch& scratch) const override;

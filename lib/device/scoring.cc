@@ -53,9 +53,10 @@ ScoreSizes score_sizes(const DeviceKernels& kernels, const Widest& w,
   }
   s.replay_of_all = kernels.keeps_by_head();
   if (shape.replay) s.replay = s.replay_of_all ? s.held : s.row;
-  const RecallBytes recall = recall_bytes(shape, w.kv_heads, w.dim);
+  const RecallBytes recall = recall_bytes(shape, w.kv_heads, s.n_lists);
   s.recall = recall.device;
-  s.recall_host = recall.pinned;
+  s.desk = recall.desk;
+  s.found = recall.found;
   return s;
 }
 
@@ -106,6 +107,10 @@ Result<std::unique_ptr<ScoreScratch>> Scoring::create_scratch(const ScoreShape& 
   SHARPI_TRY_ASSIGN(out->memory,
                     DeviceBuffer::allocate(*m_.device, out->sizes.device(), "scoring scratch"));
   SHARPI_TRY_ASSIGN(out->host, PinnedBuffer::allocate(*m_.device, out->sizes.host(), "scores"));
+  for (std::unique_ptr<Event>& e : out->sent) {
+    if (out->sizes.desk == 0) break;
+    SHARPI_TRY_ASSIGN(e, m_.device->create_event());
+  }
   return std::unique_ptr<ScoreScratch>(std::move(out));
 }
 

@@ -32,11 +32,11 @@ struct ScoreSizes {
   /// are looked at once.
   uint64_t replay = 0;
   bool replay_of_all = false;
-  uint64_t recall = 0, recall_host = 0;  // what a recall has there in turn (recall.h)
+  uint64_t recall = 0, desk = 0, found = 0;  // what a recall has there in turn (recall.h)
   uint64_t results() const { return 2 * row + norms; }
   uint64_t inputs() const { return visible + weights; }
   uint64_t host() const {
-    return results() + n_layers * inputs() + shared + lists + replay + recall_host;
+    return results() + n_layers * inputs() + shared + lists + replay + 2 * desk + found;
   }
   uint64_t device() const { return results() + inputs() + shared + lists + held + recall + kernel; }
 };
@@ -89,7 +89,10 @@ class DeviceScoreScratch final : public ScoreScratch {
     return sizes.replay_of_all ? first + uint64_t{l.first_list} * shape.n_slots : first;
   }
 
-  std::byte* host_recall() const { return host.data() + host.bytes() - sizes.recall_host; }
+  /// What launches of a recall are told, in two places in turn: one is written while the device
+  /// works by the other. And what the host reads of a step of all layers.
+  std::byte* desk(uint32_t turn) const { return found() - (2 - turn % 2) * sizes.desk; }
+  std::byte* found() const { return host.data() + host.bytes() - sizes.found; }
 
   const Device* device = nullptr;
   const Queue* stream = nullptr;
@@ -98,6 +101,9 @@ class DeviceScoreScratch final : public ScoreScratch {
   PinnedBuffer host;
   ScoreShape shape;
   std::vector<Layer> layers;
+  std::unique_ptr<Event> sent[2];  // when a desk can be written again; of a recall's scratch
+  uint32_t turn = 0;
+  bool has_scores = false;  // of a recall: the device has them by position
   bool on_host = false;  // the terms of this compaction are held there (tier/choose_rows.cc)
 };
 

@@ -2,12 +2,14 @@
 #include "engine/recaller.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <limits>
 #include <memory>
-#include <numeric>
 
 #include "base/checked.h"
 #include "base/no_throw.h"
+#include "tier/recall_tables.h"
 
 namespace sharpi {
 namespace {
@@ -19,10 +21,6 @@ double ms_since(std::chrono::steady_clock::time_point start) {
 
 /// Archived rows of a head that are scored in any case: leaving out some of so few saves nothing.
 constexpr uint64_t kScoredRows = 1024;
-
-uint32_t blocks_of(const RowArchive& archive, uint32_t layer, uint32_t head) {
-  return static_cast<uint32_t>(div_up(archive.positions(layer, head).size(), kArchiveBlock));
-}
 
 }  // namespace
 
@@ -41,16 +39,12 @@ struct Recaller::Desk {
     }
   }
   std::vector<std::unique_ptr<ScoreScratch>> scratch;  // per tier, null where it has no such layers
-  uint32_t most_heads = 0;                             // of a layer
-  uint32_t n_blocks = 0, all_blocks = 0;               // of a head: whose rows are scored, and all
-  uint32_t n_slots = 0, n_keys = 0;                    // the most of a head
-  std::vector<float> terms, by_position;               // by position, and spread
-  std::vector<float> bounds, wanted;                   // [head][all_blocks], [head][n_keys]
-  std::vector<uint32_t> listed, n_listed;      // archived rows that are scored, of each head
-  std::vector<uint32_t> blocks, order;         // one head's
+  RecallTables tables;
   std::vector<std::vector<Exchange>> changes;  // [layer][head]
   std::vector<HeadExchange> moves;             // one layer's
   std::vector<uint32_t> positions;             // [head][n_slots], of rows as they will be
+  std::vector<uint32_t> slot_at;               // of archived rows that come in, by position
+  std::vector<uint64_t> comes;                 // a bit for each position: one does
   std::vector<std::byte> rows;                 // one head's, and behind them those that come
   std::vector<float> scores;                   // of the same
 };
@@ -91,67 +85,67 @@ uint32_t Recaller::fullest_archive(std::span<const uint32_t> layers) const {
 }
 
 /// Four times as many rows as may come in are scored, in whole blocks.
-ScoreShape Recaller::shape_of(const sharpi_recall_params& p, uint32_t n_queries, Desk* d) const {
+ScoreShape Recaller::shape_of(const sharpi_recall_params& p, const CompactRequest& r,
+                              RecallTables* t) const {
   const std::vector<uint32_t> layers = core_.compactable_layers();
+  const RowArchive& archive = core_.archive;
   ScoreShape shape;
+  t->first_list.resize(core_.spec().n_layers());
   for (const uint32_t l : layers) {
-    const uint32_t k = core_.archive.row_bytes(l, false);
+    const uint32_t k = archive.row_bytes(l, false);
     shape.key_bytes = std::max(shape.key_bytes, k);
-    shape.row_bytes = std::max(shape.row_bytes, k + core_.archive.row_bytes(l, true));
-    d->most_heads = std::max(d->most_heads, core_.archive.n_heads(l));
-    for (uint32_t h = 0; h < core_.archive.n_heads(l); ++h)
-      d->all_blocks = std::max(d->all_blocks, blocks_of(core_.archive, l, h));
+    shape.row_bytes = std::max(shape.row_bytes, k + archive.row_bytes(l, true));
+    t->first_list[l] = t->n_lists;
+    t->n_lists += archive.n_heads(l);
+    t->most_heads = std::max(t->most_heads, archive.n_heads(l));
+    for (uint32_t h = 0; h < archive.n_heads(l); ++h)
+      t->all_blocks = std::max(t->all_blocks, archived_blocks(archive, l, h));
   }
+  t->budget = p.budget;
+  t->recency = r.recency;
+  t->sinks = r.sinks;
   const uint64_t wanted = div_up(std::max(4 * uint64_t{p.budget}, kScoredRows), kArchiveBlock);
-  d->n_blocks = static_cast<uint32_t>(std::min<uint64_t>(wanted, d->all_blocks));
-  d->n_slots = core_.ledger().max_slots();
-  shape.n_archived = d->n_blocks * kArchiveBlock;
-  d->n_keys = shape.n_slots = d->n_slots + shape.n_archived;
-  shape.n_queries = n_queries;
-  shape.n_positions = core_.shape.n_ctx;
-  shape.n_blocks = d->all_blocks;
-  shape.n_exchanged = std::min(p.budget, fullest_archive(layers));
+  t->n_blocks = static_cast<uint32_t>(std::min<uint64_t>(wanted, t->all_blocks));
+  t->n_slots = core_.ledger().max_slots();
+  t->n_ctx = core_.shape.n_ctx;
+  t->n_exchanged = std::min(p.budget, fullest_archive(layers));
+  shape.n_archived = t->n_archived();
+  shape.n_slots = t->n_keys();
+  shape.n_queries = r.n_queries;
+  shape.n_positions = t->n_ctx;
+  shape.n_blocks = t->all_blocks;
+  shape.n_exchanged = t->n_exchanged;
   return shape;
 }
 
-Status Recaller::make_desk(const sharpi_recall_params& p, uint32_t n_queries, Lease* lease,
+Status Recaller::make_desk(const sharpi_recall_params& p, const CompactRequest& r, Lease* lease,
                            Desk* d) {
-  const ScoreShape shape = shape_of(p, n_queries, d);
+  RecallTables& tables = d->tables;
+  const ScoreShape shape = shape_of(p, r, &tables);
   const std::vector<uint32_t> layers = core_.compactable_layers();
-  uint64_t heads = 0;
   d->scratch.resize(core_.tiers.size());
   std::vector<bool> scores(core_.tiers.size());
-  for (const uint32_t l : layers) {
-    heads += core_.archive.n_heads(l);
-    scores[core_.tier_index(l)] = true;
-  }
+  for (const uint32_t l : layers) scores[core_.tier_index(l)] = true;
   HeldBytes held;
   for (size_t t = 0; t < scores.size(); ++t) {
     if (scores[t]) held += HeldBytes::of(core_.model->tiers()[t]->score_scratch_rows(shape));
   }
-  const uint64_t n_ctx = core_.shape.n_ctx, n_rows = uint64_t{d->n_slots} + shape.n_exchanged;
-  // Lists of a head's rows, here and there, and what there is of each head.
-  const uint64_t order = uint64_t{d->n_slots} + fullest_archive(layers),
-                 of_head = uint64_t{d->all_blocks} + d->n_keys + shape.n_archived + d->n_slots + 1;
-  held +=
-      HeldBytes::of_host(n_rows * (shape.row_bytes + sizeof(float)) +
-                         sizeof(uint32_t) * (2 * n_ctx + d->most_heads * of_head + d->all_blocks +
-                                             order + 4 * heads * shape.n_exchanged));
+  const uint64_t n_rows = uint64_t{tables.n_slots} + tables.n_exchanged,
+                 n_words = div_up(tables.n_ctx, 64);
+  held += HeldBytes::of_host(
+      n_rows * (shape.row_bytes + sizeof(float)) + tables.bytes() + n_words * sizeof(uint64_t) +
+      sizeof(uint32_t) * (tables.n_ctx + uint64_t{tables.most_heads} * tables.n_slots +
+                          4 * uint64_t{tables.n_lists} * tables.n_exchanged));
   SHARPI_TRY(lease->take(held));
   for (size_t t = 0; t < scores.size(); ++t) {
     if (!scores[t]) continue;
     SHARPI_TRY_ASSIGN(d->scratch[t], core_.model->tiers()[t]->create_score_scratch(shape));
   }
-  d->terms.resize(n_ctx);
-  d->by_position.resize(n_ctx);
-  d->bounds.resize(uint64_t{d->most_heads} * d->all_blocks);
-  d->wanted.resize(uint64_t{d->most_heads} * d->n_keys);
-  d->listed.resize(uint64_t{d->most_heads} * shape.n_archived);
-  d->n_listed.resize(d->most_heads);
-  d->blocks.resize(d->all_blocks);
-  d->order.resize(order);
-  d->moves.reserve(d->most_heads);
-  d->positions.resize(uint64_t{d->most_heads} * d->n_slots);
+  tables.reserve();
+  d->moves.reserve(tables.most_heads);
+  d->positions.resize(uint64_t{tables.most_heads} * tables.n_slots);
+  d->slot_at.resize(tables.n_ctx);
+  d->comes.resize(n_words);
   d->rows.resize(n_rows * shape.row_bytes);
   d->scores.resize(n_rows);
   d->changes.resize(core_.spec().n_layers());
@@ -170,102 +164,89 @@ ScoreRequest Recaller::request(const CompactRequest& r, uint32_t layer) const {
   return q;
 }
 
-/// Lists the rows of a head's best blocks; how many there are.
-uint32_t Recaller::list_best_blocks(uint32_t layer, uint32_t head, Desk* d) const {
-  const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
-  const uint32_t blocks = blocks_of(core_.archive, layer, head);
-  const float* bound = d->bounds.data() + uint64_t{head} * d->all_blocks;
-  const auto first = d->blocks.begin(), end = first + blocks;
-  std::iota(first, end, 0u);
-  const uint32_t best = std::min(d->n_blocks, blocks);
-  std::partial_sort(first, first + best, end, [&](uint32_t a, uint32_t b) {
-    return bound[a] != bound[b] ? bound[a] > bound[b] : a < b;
-  });
-  uint32_t* const list = d->listed.data() + uint64_t{head} * d->n_blocks * kArchiveBlock;
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < best; ++i) {
-    const size_t from = d->blocks[i] * kArchiveBlock;
-    for (size_t slot = from; slot < std::min(from + kArchiveBlock, archived.size()); ++slot) {
-      if (archived[slot] != kNoRow) list[n++] = static_cast<uint32_t>(slot);
-    }
+/// A step of all layers.
+Status Recaller::step(const CompactRequest& r, RecallStep which, Desk* d) {
+  const std::vector<uint32_t> layers = core_.compactable_layers();
+  const bool tells = which == RecallStep::kTerms && r.progress != nullptr;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool stop =
+        core_.is_cancelled() ||
+        (tells && r.progress(r.user_data, SHARPI_PHASE_COMPACT, i, layers.size()) != 0);
+    if (stop) return Status::error(Code::kCancelled, "the recall was cancelled; nothing changed");
+    const size_t t = core_.tier_index(layers[i]);
+    const TierModel& tier = *core_.model->tiers()[t];
+    const auto run = which == RecallStep::kBlocks  ? &TierModel::recall_blocks
+                     : which == RecallStep::kTerms ? &TierModel::recall_terms
+                                                   : &TierModel::recall_rows;
+    SHARPI_TRY((tier.*run)(*core_.tiers[t], request(r, layers[i]), core_.archive, *d->scratch[t],
+                           d->tables));
   }
-  return n;
-}
-
-/// The session's rows of each head and those of its archive's best blocks, in one softmax: the
-/// largest terms go to their positions.
-Status Recaller::score_layer(const CompactRequest& r, uint32_t layer, Desk* d) {
-  RowArchive& archive = core_.archive;
-  const size_t t = core_.tier_index(layer);
-  const TierModel& tier = *core_.model->tiers()[t];
-  TierSession& session = *core_.tiers[t];
-  const ScoreRequest q = request(r, layer);
-  SHARPI_TRY(
-      tier.score_bounds(session, q, archive, *d->scratch[t], d->bounds.data(), d->all_blocks));
-  for (uint32_t h = 0; h < archive.n_heads(layer); ++h)
-    d->n_listed[h] = list_best_blocks(layer, h, d);
-  const ArchivedRows archived{&archive, d->listed.data(), d->n_listed.data(),
-                              d->n_blocks * kArchiveBlock};
-  SHARPI_TRY(tier.score_beside(session, q, archived, *d->scratch[t], d->wanted.data(), d->n_keys));
-  for (uint32_t h = 0; h < archive.n_heads(layer); ++h) {
-    const std::span<const uint32_t> positions = archive.positions(layer, h);
-    const uint32_t* list = d->listed.data() + uint64_t{h} * archived.stride;
-    const float* term = d->wanted.data() + uint64_t{h} * d->n_keys;
-    const auto count = [&](uint32_t position) {
-      d->terms[position] = std::max(d->terms[position], *term++);
-    };
-    for (uint32_t i = 0; i < d->n_listed[h]; ++i) count(positions[list[i]]);
-    for (uint32_t slot = 0; slot < core_.ledger().n_slots(layer, h); ++slot)
-      count(core_.ledger().position(layer, h, slot));
+  for (size_t t = 0; t < d->scratch.size(); ++t) {
+    if (d->scratch[t] != nullptr)
+      SHARPI_TRY(core_.model->tiers()[t]->take_recalled(which, *d->scratch[t], d->tables));
   }
   return Status::ok();
 }
 
 Status Recaller::score(const CompactRequest& r, Desk* d) {
-  const std::vector<uint32_t> layers = core_.compactable_layers();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const bool stop = core_.is_cancelled() ||
-                      (r.progress != nullptr &&
-                       r.progress(r.user_data, SHARPI_PHASE_COMPACT, i, layers.size()) != 0);
-    if (stop) return Status::error(Code::kCancelled, "the recall was cancelled; nothing changed");
-    SHARPI_TRY(score_layer(r, layers[i], d));
-  }
-  smooth_terms(r.for_layer(1), d->terms.data(), core_.ledger().n_tokens(), d->by_position.data());
-  return Status::ok();
+  const struct EndOfWork {  // a step that fails may leave some under way
+    Desk* d;
+    ~EndOfWork() {
+      for (const auto& scratch : d->scratch) {
+        if (scratch != nullptr) scratch->finish();
+      }
+    }
+  } end{d};
+  SHARPI_TRY(step(r, RecallStep::kBlocks, d));
+  SHARPI_TRY(step(r, RecallStep::kTerms, d));
+  RecallTables& t = d->tables;
+  smooth_terms(r.for_layer(1), t.shared.data(), core_.ledger().n_tokens(), t.by_position.data());
+  return step(r, RecallStep::kRows, d);
 }
 
-/// The best rows of the archive for the worst of the session, as long as they are better.
-void Recaller::choose_head(const CompactRequest& r, uint32_t budget, const HeadRows& rows,
-                           uint32_t layer, uint32_t head, Desk* d) const {
+/// Of a head's lists, those that change places: the best archived rows for the worst of the
+/// session, as long as they are better.
+void Recaller::pair_head(uint32_t layer, uint32_t head, Desk* d) const {
   const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
-  const uint32_t n = rows.n_rows(), first = std::min(r.sinks, n),
-                 last = n - std::min(r.recency, n - first);
-  const uint32_t n_in = core_.archive.n_rows(layer, head), n_out = last - first;
-  const uint32_t most = std::min({budget, n_in, n_out});
-  if (most == 0) return;
-  const auto in = d->order.begin(), out = in + n_in;
-  for (uint32_t slot = 0, at = 0; slot < archived.size(); ++slot) {
-    if (archived[slot] != kNoRow) in[at++] = slot;
+  std::span<uint32_t> in = d->tables.in(layer, head).span(),
+                      out = d->tables.out(layer, head).span();
+  const float* scores = d->tables.by_position.data();
+  // Free slots that were chosen for want of rows that count: nothing is worse.
+  const auto score_in = [&](uint32_t slot) {
+    return archived[slot] == kNoRow ? -1.0f : scores[archived[slot]];
+  };
+  const auto score_out = [&](uint32_t slot) {
+    return scores[core_.ledger().position(layer, head, slot)];
+  };
+  float worst_in = std::numeric_limits<float>::infinity(), best_out = -worst_in;
+  for (const uint32_t slot : in) worst_in = std::min(worst_in, score_in(slot));
+  for (const uint32_t slot : out) best_out = std::max(best_out, score_out(slot));
+  if (worst_in <= best_out) {
+    std::sort(in.begin(), in.end(), [&](uint32_t a, uint32_t b) {
+      return score_in(a) != score_in(b) ? score_in(a) > score_in(b) : a < b;
+    });
+    std::sort(out.begin(), out.end(), [&](uint32_t a, uint32_t b) {
+      return score_out(a) != score_out(b) ? score_out(a) < score_out(b) : a < b;
+    });
+    size_t n = 0;
+    while (n < in.size() && score_in(in[n]) > score_out(out[n])) ++n;
+    in = in.first(n);
+    out = out.first(n);
+    std::sort(in.begin(), in.end());
+    std::sort(out.begin(), out.end());
   }
-  std::iota(out, out + n_out, first);
-  const auto score_in = [&](uint32_t slot) { return d->by_position[archived[slot]]; };
-  const auto score_out = [&](uint32_t slot) { return d->by_position[rows.position(slot)]; };
-  const auto earlier = [&](uint32_t a, uint32_t b) { return archived[a] < archived[b]; };
-  std::partial_sort(in, in + most, out, [&](uint32_t a, uint32_t b) {
-    return score_in(a) != score_in(b) ? score_in(a) > score_in(b) : earlier(a, b);
-  });
-  std::partial_sort(out, out + most, out + n_out, [&](uint32_t a, uint32_t b) {
-    return score_out(a) != score_out(b) ? score_out(a) < score_out(b) : a > b;
-  });
   Desk::Exchange& e = d->changes[layer][head];
-  for (uint32_t i = 0; i < most && score_in(in[i]) > score_out(out[i]); ++i) {
-    e.in.push_back(in[i]);
-    e.out.push_back(out[i]);
+  e.places.assign(in.begin(), in.end());
+  e.out.assign(out.begin(), out.end());
+  for (const uint32_t slot : in) {
+    const uint32_t position = archived[slot];
+    d->slot_at[position] = slot;
+    d->comes[position / 64] |= uint64_t{1} << position % 64;
   }
-  e.places = e.in;
-  std::sort(e.places.begin(), e.places.end());
-  std::sort(e.in.begin(), e.in.end(), earlier);
-  std::sort(e.out.begin(), e.out.end());
+  for (size_t word = 0; word < d->comes.size(); ++word) {
+    for (uint64_t& bits = d->comes[word]; bits != 0; bits &= bits - 1)
+      e.in.push_back(d->slot_at[word * 64 + static_cast<size_t>(std::countr_zero(bits))]);
+  }
 }
 
 /// Where the rows of a head will be, by position.
@@ -274,7 +255,7 @@ void Recaller::place_head(uint32_t layer, uint32_t head, Desk* d) const {
   Desk::Exchange& e = d->changes[layer][head];
   const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
   const uint32_t n = ledger.n_slots(layer, head);
-  uint32_t* to = d->positions.data() + uint64_t{head} * d->n_slots;
+  uint32_t* to = d->positions.data() + uint64_t{head} * d->tables.n_slots;
   size_t in = 0, out = 0;
   for (uint32_t slot = 0, from = 0; slot < n; ++slot) {
     while (out < e.out.size() && e.out[out] == from) ++out, ++from;
@@ -346,7 +327,7 @@ void Recaller::exchange_layer(uint32_t layer, Desk* d) noexcept {
   for (uint32_t h = core_.archive.n_heads(layer); h-- > 0;)
     core_.transcript.set_positions(
         layer, h,
-        {d->positions.data() + uint64_t{h} * d->n_slots, core_.ledger().n_slots(layer, h)});
+        {d->positions.data() + uint64_t{h} * d->tables.n_slots, core_.ledger().n_slots(layer, h)});
 }
 
 Status Recaller::recall_now(const sharpi_recall_params& p, sharpi_recall_report* report) {
@@ -366,14 +347,15 @@ Status Recaller::recall_now(const sharpi_recall_params& p, sharpi_recall_report*
                             : observer_.use_captured(p.window, &r));
   Lease lease(core_.share);
   Desk desk;
-  SHARPI_TRY(make_desk(p, r.n_queries, &lease, &desk));
+  SHARPI_TRY(make_desk(p, r, &lease, &desk));
   const std::vector<uint32_t> layers = core_.compactable_layers();  // nothing allocates later
-  if (desk.n_blocks != 0) SHARPI_TRY(score(r, &desk));
-  report->n_blocks = desk.n_blocks;
+  const bool has_rows = desk.tables.n_blocks != 0;
+  if (has_rows) SHARPI_TRY(score(r, &desk));
+  report->n_blocks = desk.tables.n_blocks;
   for (const uint32_t l : layers) {
     bool changes = false;
-    for (uint32_t h = 0; h < core_.archive.n_heads(l); ++h) {
-      choose_head(r, p.budget, HeadRows(core_, l, h), l, h, &desk);
+    for (uint32_t h = 0; has_rows && h < core_.archive.n_heads(l); ++h) {
+      pair_head(l, h, &desk);
       const size_t n = desk.changes[l][h].in.size();
       changes = changes || n != 0;
       report->rows_in = std::max(report->rows_in, static_cast<uint32_t>(n));
@@ -391,6 +373,9 @@ Status Recaller::recall_now(const sharpi_recall_params& p, sharpi_recall_report*
   if (core_.shape.replay_every != 0) core_.transcript.mark_scored();
   for (const uint32_t l : layers) {
     if (!desk.changes[l].empty()) exchange_layer(l, &desk);
+  }
+  for (const auto& scratch : desk.scratch) {
+    if (scratch != nullptr) scratch->finish();
   }
   report->archived = fullest_archive(layers);
   report->move_ms = ms_since(moving);

@@ -33,15 +33,14 @@ class Recaller {
   Status recall_now(const sharpi_recall_params& params, sharpi_recall_report* report);
   Status check(const sharpi_recall_params& params) const;
   uint32_t fullest_archive(std::span<const uint32_t> layers) const;
-  ScoreShape shape_of(const sharpi_recall_params& params, uint32_t n_queries, Desk* desk) const;
-  Status make_desk(const sharpi_recall_params& params, uint32_t n_queries, Lease* lease,
+  ScoreShape shape_of(const sharpi_recall_params& params, const CompactRequest& r,
+                      RecallTables* tables) const;
+  Status make_desk(const sharpi_recall_params& params, const CompactRequest& r, Lease* lease,
                    Desk* desk);
   ScoreRequest request(const CompactRequest& r, uint32_t layer) const;
   Status score(const CompactRequest& r, Desk* desk);
-  Status score_layer(const CompactRequest& r, uint32_t layer, Desk* desk);
-  uint32_t list_best_blocks(uint32_t layer, uint32_t head, Desk* desk) const;
-  void choose_head(const CompactRequest& r, uint32_t budget, const HeadRows& rows, uint32_t layer,
-                   uint32_t head, Desk* desk) const;
+  Status step(const CompactRequest& r, RecallStep which, Desk* desk);
+  void pair_head(uint32_t layer, uint32_t head, Desk* desk) const;
   void place_head(uint32_t layer, uint32_t head, Desk* desk) const;
   void exchange_layer(uint32_t layer, Desk* desk) noexcept;
   void exchange_head(uint32_t layer, uint32_t head, Desk* desk) noexcept;

@@ -2,7 +2,6 @@
 #include "kv/row_archive.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/checked.h"
 #include "base/half.h"
@@ -275,13 +274,20 @@ void RowArchive::clear() noexcept {
   for (Head& h : heads_) h.n_rows = h.end = 0;
 }
 
+/// As far as there are rows.
 void RowArchive::copy_from(const RowArchive& from) noexcept {
   for (size_t i = 0; i < heads_.size(); ++i) {
     Head& h = heads_[i];
+    const Head& f = from.heads_[i];
     std::byte* base = h.base;
-    std::memcpy(base, from.heads_[i].base, h.bytes);
-    h = from.heads_[i];
+    h = f;
     h.base = base;
+    std::copy_n(positions_of(f), f.end, positions_of(h));
+    std::copy_n(scores_of(f), f.end, scores_of(h));
+    for (const bool value : {false, true})
+      std::copy_n(rows_of(f, value), uint64_t{f.end} * f.row_bytes(value), rows_of(h, value));
+    if (!f.lent)
+      std::copy_n(bounds_of(f), div_up(f.end, kArchiveBlock) * 2 * f.dim, bounds_of(h));
   }
 }
 

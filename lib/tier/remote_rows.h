@@ -38,8 +38,8 @@ class RemoteRows {
   /// Rows of a layer go to their places in the archive. Allocates nothing.
   virtual Status send(uint32_t layer, std::span<const RowsOfHead> lists,
                       const RowArchive& archive) = 0;
-  /// Rows of a layer change places. `scratch`: created for as many. Allocates nothing; a failure
-  /// marks the device as lost.
+  /// Rows of a layer change places; may be under way until scratch.finish(). `scratch`: created for
+  /// as many. Allocates nothing; a failure marks the device as lost.
   virtual void exchange(uint32_t layer, std::span<const HeadExchange> heads,
                         const RowArchive& archive, ScoreScratch& scratch) noexcept = 0;
   /// Takes over the bounds of a session of the same template on the same tier, whose archive has

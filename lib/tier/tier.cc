@@ -45,7 +45,7 @@ Status no_archive(const ScoreRequest& request) {
 
 }  // namespace
 
-Status TierModel::score_bounds(TierSession&, const ScoreRequest& request, RowArchive&,
+Status TierModel::score_bounds(TierSession&, const ScoreRequest& request, const RowArchive&,
                                ScoreScratch&, float*, uint32_t) const {
   return no_archive(request);
 }

@@ -36,6 +36,8 @@ class CompactTables;
 class HostWeights;
 class PipelineStage;
 class RemoteRows;
+enum class RecallStep : uint8_t;
+struct RecallTables;
 class TierSession;
 class Workspace;
 
@@ -125,10 +127,9 @@ class TierModel {
   virtual Status score(TierSession& session, const ScoreRequest& request, ScoreScratch& scratch,
                        LayerScores* out) const = 0;
   /// out[head * stride + b]: what the logarithm of an unnormalised term of a request's queries is
-  /// at most in block b of a head's archived rows of the layer. A tier that keeps a copy of the
-  /// bounds is told by the archive which have changed.
+  /// at most in block b of a head's archived rows of the layer.
   virtual Status score_bounds(TierSession& session, const ScoreRequest& request,
-                              RowArchive& archive, ScoreScratch& scratch, float* out,
+                              const RowArchive& archive, ScoreScratch& scratch, float* out,
                               uint32_t stride) const;
   /// out[head * stride + i]: the largest term of a request's queries at each of these archived
   /// rows, which every query sees, and behind them at the session's own, all in one softmax, as in
@@ -156,6 +157,22 @@ class TierModel {
   /// Fills the keep lists in `tables` of layers that are held, as select_rows() says.
   virtual Status choose(const KvLedger& ledger, std::span<const ChooseRequest> layers,
                         ScoreScratch& scratch, CompactTables& tables) const;
+  /// A recall in three steps, each of all layers and then take_recalled(): the best blocks of a
+  /// layer's archived rows; the largest terms of their rows and of the session's, by position; the
+  /// rows of either that may change places, by what tables.by_position says. The versions here do
+  /// it by score_bounds() and score_beside(); a tier that can choose in its own memory overrides
+  /// all four, and may have the work of a step under way until take_recalled().
+  virtual Status recall_blocks(TierSession& session, const ScoreRequest& request,
+                               const RowArchive& archive, ScoreScratch& scratch,
+                               RecallTables& tables) const;
+  virtual Status recall_terms(TierSession& session, const ScoreRequest& request,
+                              const RowArchive& archive, ScoreScratch& scratch,
+                              RecallTables& tables) const;
+  virtual Status recall_rows(TierSession& session, const ScoreRequest& request,
+                             const RowArchive& archive, ScoreScratch& scratch,
+                             RecallTables& tables) const;
+  /// What the tier found in a step is in `tables` when it returns.
+  virtual Status take_recalled(RecallStep step, ScoreScratch& scratch, RecallTables& tables) const;
   /// A host for routed experts whose layers run on another tier, with a workspace of its own tier
   /// that no other call uses meanwhile.
   virtual Result<std::unique_ptr<ExpertHost>> create_expert_host(Workspace& workspace);

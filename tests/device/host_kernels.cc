@@ -469,8 +469,10 @@ class HostKernels final : public DeviceKernels {
   template <class F>
   static void each_term(const HeldTerms& t, const RowPositions& at, F&& f) {
     for (uint32_t h = 0; h < t.n_heads; ++h) {
-      for (uint32_t i = 0; i < t.n_slots; ++i)
-        f(t.terms[uint64_t{h} * t.n_slots + i], position_of(at, h, i));
+      for (uint32_t i = 0; i < t.n_slots; ++i) {
+        if (const uint32_t position = position_of(at, h, i); position != kNoPosition)
+          f(t.terms[uint64_t{h} * t.n_slots + i], position);
+      }
     }
   }
 };

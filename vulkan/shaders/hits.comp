@@ -17,6 +17,7 @@ void main() {
   const uint h = i / p.n_slots, slot = i % p.n_slots;
   const uint at = slot >= p.n_compacted ? p.tail_position + (slot - p.n_compacted)
                                         : U32(p.lists).v[h * p.stride + slot];
+  if (at == 0xFFFFFFFFu) return;  // no row
   const float term = F32(p.terms).v[i];
   if (TAKES == 0) {
     atomicMax(Shared(p.shared_hits).v[at], floatBitsToUint(term + 0.0));

@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(kRowThreads)
   if (slot >= t.n_slots) return;
   // Not negative, so bits order like numbers.
   const float term = t.terms[uint64_t{head} * t.n_slots + slot];
-  atomicMax(shared + position_of(at, head, slot), __float_as_uint(term));
+  const uint32_t position = position_of(at, head, slot);
+  if (position != kNoPosition) atomicMax(shared + position, __float_as_uint(term));
 }
 
 __global__ void __launch_bounds__(kRowThreads)
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const uint32_t slot = blockIdx.x * kRowThreads + threadIdx.x, head = blockIdx.y;
   if (slot >= t.n_slots) return;
   float* term = t.terms + uint64_t{head} * t.n_slots + slot;
-  *term = fmaxf(*term, shared[position_of(at, head, slot)]);
+  const uint32_t position = position_of(at, head, slot);
+  if (position != kNoPosition) *term = fmaxf(*term, shared[position]);
 }
 
 /// The sum over the block, to every thread, in a fixed order.

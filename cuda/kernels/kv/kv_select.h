@@ -17,12 +17,14 @@ namespace sharpi::cuda {
 
 using device::HeldTerms;
 using device::JoinParams;
+using device::kNoPosition;
 using device::RowPositions;
 using device::SelectList;
 using device::SelectParams;
 using device::Smooth;
 
-/// shared[position] = max(shared[position], term) for every row. Terms are not negative.
+/// shared[position] = max(shared[position], term) for every row. Terms are not negative. Slots
+/// without a position are left out, here and below.
 Status launch_share_hits(const HeldTerms& t, const RowPositions& at, float* shared,
                          cudaStream_t stream);
 /// term = max(term, shared[position]) for every row.

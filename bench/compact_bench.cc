@@ -18,8 +18,8 @@
 // One prompt is read; "compact" compacts forks of it, "decode" goes on from a whole and a compacted
 // one. Counters: share_of_prefill = compaction / prefill; gain = decode speed compacted / whole;
 // gain_by_bytes = what reading weights (without the embedding table) and live KV explains. "recall"
-// compacts one fork, and then recalls by one question after another; its counters are of one recall,
-// the first apart.
+// compacts one fork, and then recalls by one question after another; its counters are of one
+// recall, the first apart.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

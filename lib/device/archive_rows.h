@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A session's rows on their way to its archive and back (tier/remote_rows.h). The archive is pinned
 // host memory, a block for each layer, which kernels read and write in place: the host copies no
-// row, and makes lists alone. The way out is over a stage, device memory and as much that is pinned,
-// where rows are put together before they cross. Bounds of keys are on the device, and kernels make
-// them. All is priced with the session. Thread rule: one owner (the session). Work runs on the
-// model's stream and has ended when a call returns.
+// row, and makes lists alone. The way out is over a stage, device memory and as much that is
+// pinned, where rows are put together before they cross. Bounds of keys are on the device, and
+// kernels make them. All is priced with the session. Thread rule: one owner (the session). Work
+// runs on the model's stream and has ended when a call returns.
 #pragma once
 
 #include <cstdint>

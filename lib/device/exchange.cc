@@ -11,94 +11,73 @@
 namespace sharpi::device {
 namespace {
 
-/// Jobs of an exchange's launches: rows that come in, that go out, and that stay and move.
-uint64_t exchange_jobs(uint64_t n_heads) {
-  return n_heads * 3 * RowCopies::kJobsOfHead;
+/// Lists of an exchange of so many heads, of which rows come in, and rows in all.
+uint64_t read_bytes(uint64_t heads, uint64_t n_in, uint64_t n_rows) {
+  return RowCopies::bytes_of(heads * 3 * RowCopies::kJobsOfHead, 2 * n_in + n_rows);
+}
+uint64_t write_bytes(uint64_t heads, uint64_t n_in) {
+  return RowCopies::bytes_of(heads * 2 * RowCopies::kJobsOfHead, n_in);
+}
+uint64_t arrival_bytes(uint64_t heads, uint64_t n_in) {
+  return RowCopies::bytes_of(heads * RowCopies::kJobsOfHead, n_in);
 }
 
-/// Memory of one layer's exchange: what is sent, and the heads' rows in the order of `heads`: those
-/// that come in, those that go out, and those that stay and move.
+/// Memory of one layer's exchange: what is sent, and behind it the heads' rows in the order of
+/// `heads`: those that come in, those that go out, and all as they will be.
 struct ExchangeDesk {
   ExchangeDesk(const KvLayerLayout& l, std::span<const HeadExchange> heads, const Pieces& from)
       : layout(l), pieces(from) {
-    uint64_t n_listed = 0, n_out = 0;
+    uint64_t n_in = 0, n_rows = 0;
     for (const HeadExchange& m : heads) {
-      n_listed += m.n_rows + m.slots_out.size();
-      n_out += m.slots_out.size();
+      n_in += m.archived.size();
+      n_rows += m.from.size();
     }
-    for (Pieces::Piece* lists : {&reads, &writes})
-      *lists = pieces.take(RowCopies::bytes_of(exchange_jobs(heads.size()), n_listed));
-    keys = pieces.take(KeyBounds::bytes_of(n_out));
+    reads = pieces.take(read_bytes(heads.size(), n_in, n_rows));
+    writes = pieces.take(write_bytes(heads.size(), n_in));
+    arrivals = pieces.take(arrival_bytes(heads.size(), n_in));
+    keys = pieces.take(KeyBounds::bytes_of(n_in));
     sent = pieces.taken();
   }
   FlatHead take(size_t n) { return FlatHead::take(&pieces, layout, n); }
+  static RowCopies copies(const Pieces::Piece& p, size_t most_jobs) {
+    return {p.pinned, p.device, static_cast<uint32_t>(most_jobs)};
+  }
   const KvLayerLayout& layout;
   Pieces pieces;
-  Pieces::Piece reads, writes, keys;  // lists of the launches
+  Pieces::Piece reads, writes, arrivals, keys;
   uint64_t sent = 0;
 };
 
-/// Where a head's rows that stay are and where they will be, for those that move.
-class MovedRows {
- public:
-  explicit MovedRows(const HeadExchange& m) : m_(m) {}
-  /// False: there is no other.
-  bool next(uint32_t* from, uint32_t* to) {
-    for (; from_ < m_.n_rows; ++from_, ++to_) {
-      while (out_ < m_.slots_out.size() && m_.slots_out[out_] == from_) ++out_, ++from_;
-      while (in_ < m_.slots_in.size() && m_.slots_in[in_] == to_) ++in_, ++to_;
-      if (from_ >= m_.n_rows || from_ == to_) continue;
-      *from = from_++;
-      *to = to_++;
-      return true;
-    }
-    return false;
-  }
-  static uint32_t count(const HeadExchange& m) {
-    uint32_t n = 0, from = 0, to = 0;
-    for (MovedRows rows(m); rows.next(&from, &to);) ++n;
-    return n;
-  }
-
- private:
-  const HeadExchange& m_;
-  size_t in_ = 0, out_ = 0;
-  uint32_t from_ = 0, to_ = 0;
+/// What the launches of an exchange do, one after the other: rows go to flat memory; from there to
+/// every slot of a head, and to the archive; and those that came in, to theirs.
+struct Launches {
+  RowCopies reads, writes, arrivals;
+  KeyBounds keys;
 };
 
-/// A head's rows that change places, and those that move in between.
 void add_exchange(const DeviceSession& own, uint32_t layer, const HeadExchange& m,
-                  const RowArchive& archive, ExchangeDesk* desk, RowCopies* reads,
-                  RowCopies* writes, KeyBounds* keys) {
-  const auto n = static_cast<uint32_t>(m.archived.size()), n_moved = MovedRows::count(m);
-  const FlatHead in = desk->take(n), out = desk->take(n), stay = desk->take(n_moved);
-  MovedRows from(m), place(m);
-  uint32_t a = 0, b = 0;
-  const auto next_from = [&] {
-    from.next(&a, &b);
-    return a;
-  };
-  const auto next_place = [&] {
-    place.next(&a, &b);
-    return b;
-  };
-  add_archived(reads, own, archive, layer, m.head, in, {n, reads->list(m.archived), false});
-  add_rows(reads, own, layer, m.head, out, {n, reads->list(m.slots_out), false});
-  add_rows(reads, own, layer, m.head, stay, {n_moved, reads->list(n_moved, next_from), false});
-  add_rows(writes, own, layer, m.head, in, {n, writes->list(m.slots_in), true});
-  add_rows(writes, own, layer, m.head, stay, {n_moved, writes->list(n_moved, next_place), true});
-  add_archived(writes, own, archive, layer, m.head, out,
-               {n, writes->list_of_places(m.places), true});
-  keys->add(out.sides[0], m.places, own.archive_rows().bounds(layer, m.head));
+                  const RowArchive& archive, ExchangeDesk* desk, Launches* l) {
+  const auto n = static_cast<uint32_t>(m.archived.size()),
+             n_rows = static_cast<uint32_t>(m.from.size());
+  const FlatHead in = desk->take(n), out = desk->take(n), all = desk->take(n_rows);
+  add_archived(&l->reads, own, archive, layer, m.head, in, {n, l->reads.list(m.archived), false});
+  add_rows(&l->reads, own, layer, m.head, out, {n, l->reads.list(m.slots_out), false});
+  add_rows(&l->reads, own, layer, m.head, all, {n_rows, l->reads.list(m.from), false});
+  add_rows(&l->writes, own, layer, m.head, all, {n_rows, nullptr, true});
+  add_archived(&l->writes, own, archive, layer, m.head, out,
+               {n, l->writes.list_of_places(m.places), true});
+  l->keys.add(out.sides[0], m.places, own.archive_rows().bounds(layer, m.head));
+  add_rows(&l->arrivals, own, layer, m.head, in, {n, l->arrivals.list(m.slots_in), true});
 }
 
 }  // namespace
 
 uint64_t exchange_desk_bytes(const ScoreShape& shape, uint64_t heads) {
-  const uint64_t own = shape.n_slots - shape.n_archived, moved = shape.n_exchanged;
-  return 2 * round_up(RowCopies::bytes_of(exchange_jobs(heads), heads * (own + moved)),
-                      Pieces::kAlign) +
-         round_up(KeyBounds::bytes_of(heads * moved), Pieces::kAlign);
+  const uint64_t n_rows = heads * (shape.n_slots - shape.n_archived),
+                 n_in = heads * shape.n_exchanged;
+  const auto whole = [](uint64_t bytes) { return round_up(bytes, Pieces::kAlign); };
+  return whole(read_bytes(heads, n_in, n_rows)) + whole(write_bytes(heads, n_in)) +
+         whole(arrival_bytes(heads, n_in)) + whole(KeyBounds::bytes_of(n_in));
 }
 
 uint64_t exchange_bytes(const ScoreShape& shape, uint64_t heads) {
@@ -113,21 +92,21 @@ Status exchange_rows(DeviceSession& own, uint32_t layer, std::span<const HeadExc
   SHARPI_TRY(s.device->usable());
   const DeviceScope scope(*s.device);
   SHARPI_TRY(own.send_tables());
-  const KvLayerLayout& layout = *own.layout().find(layer);
-  Desk at(s);
+  const Desk at(s);
   SHARPI_TRY(at.wait());
+  const KvLayerLayout& layout = *own.layout().find(layer);
   ExchangeDesk desk(layout, heads, at.pieces());
-  const auto most_jobs = static_cast<uint32_t>(exchange_jobs(heads.size()));
-  RowCopies reads(desk.reads.pinned, desk.reads.device, most_jobs),
-      writes(desk.writes.pinned, desk.writes.device, most_jobs);
-  KeyBounds keys(desk.keys, layout);
-  for (const HeadExchange& m : heads)
-    add_exchange(own, layer, m, archive, &desk, &reads, &writes, &keys);
+  const size_t jobs = heads.size() * RowCopies::kJobsOfHead;
+  Launches l{ExchangeDesk::copies(desk.reads, 3 * jobs),
+             ExchangeDesk::copies(desk.writes, 2 * jobs), ExchangeDesk::copies(desk.arrivals, jobs),
+             KeyBounds(desk.keys, layout)};
+  for (const HeadExchange& m : heads) add_exchange(own, layer, m, archive, &desk, &l);
   const DeviceKernels& kernels = s.device->kernels();
   SHARPI_TRY(at.send(desk.sent));
-  SHARPI_TRY(kernels.copy_rows(reads.params(), *s.stream));
-  SHARPI_TRY(kernels.copy_rows(writes.params(), *s.stream));
-  return kernels.bound_keys(keys.params(), *s.stream);
+  SHARPI_TRY(kernels.copy_rows(l.reads.params(), *s.stream));
+  SHARPI_TRY(kernels.copy_rows(l.writes.params(), *s.stream));
+  SHARPI_TRY(kernels.copy_rows(l.arrivals.params(), *s.stream));
+  return kernels.bound_keys(l.keys.params(), *s.stream);
 }
 
 }  // namespace sharpi::device

@@ -44,9 +44,8 @@ class DeviceModel final : public TierModel {
                LayerScores* out) const override {
     return scoring_.score(session, request, scratch, out);
   }
-  Status recall_blocks(TierSession& session, const ScoreRequest& request,
-                       const RowArchive& archive, ScoreScratch& scratch,
-                       RecallTables& tables) const override {
+  Status recall_blocks(TierSession& session, const ScoreRequest& request, const RowArchive& archive,
+                       ScoreScratch& scratch, RecallTables& tables) const override {
     return recalls_.find_blocks(session, request, archive, scratch, tables);
   }
   Status recall_terms(TierSession& session, const ScoreRequest& request, const RowArchive& archive,

@@ -8,6 +8,7 @@
 #include "device/flat_rows.h"
 #include "device/kernels.h"
 #include "device/recall_desk.h"
+#include "kv/codec.h"
 
 namespace sharpi::device {
 namespace {
@@ -52,15 +53,18 @@ RecallBytes recall_bytes(const ScoreShape& shape, uint32_t n_kv_heads, uint32_t 
                  all = uint64_t{shape.n_blocks} * kArchiveBlock;
   const uint64_t lists = round_up(2 * heads * sizeof(SelectList), kAlign);
   const uint64_t blocks = lists + 2 * words(heads * shape.n_blocks);
-  const uint64_t jobs = round_up(RowCopies::bytes_of(key_jobs(n_kv_heads), heads * shape.n_archived), kAlign) +
-                        words(heads * shape.n_slots),
+  const uint64_t jobs =
+                     round_up(RowCopies::bytes_of(key_jobs(n_kv_heads), heads * shape.n_archived),
+                              kAlign) +
+                     words(heads * shape.n_slots),
                  keys = heads * round_up(uint64_t{shape.n_slots} * shape.key_bytes, kAlign);
   const uint64_t rows = lists + words(heads * own), terms = 2 * words(heads * (all + own));
-  const uint64_t found = std::max<uint64_t>(shape.n_archived / kArchiveBlock,
-                                            2 * uint64_t{shape.n_exchanged});
-  return {round_up(std::max({blocks, jobs + keys, rows + terms, exchange_bytes(shape, heads)}), kAlign),
-          round_up(std::max({lists, jobs, rows, exchange_desk_bytes(shape, heads)}), kAlign),
-          words(n_lists * found)};
+  const uint64_t found =
+      std::max<uint64_t>(shape.n_archived / kArchiveBlock, 2 * uint64_t{shape.n_exchanged});
+  return {
+      round_up(std::max({blocks, jobs + keys, rows + terms, exchange_bytes(shape, heads)}), kAlign),
+      round_up(std::max({lists, jobs, rows, exchange_desk_bytes(shape, heads)}), kAlign),
+      words(n_lists * found)};
 }
 
 Status Recalls::select(const DeviceScoreScratch& s, const SelectList* lists, uint32_t n) const {
@@ -138,47 +142,63 @@ Status Recalls::find_blocks(TierSession& session, const ScoreRequest& request,
                               "reading the best blocks");
 }
 
-/// Keys of a layer's heads in flat memory, archived ones first.
+/// Keys of a layer's heads in flat memory, archived ones first. Heads that have as many as each
+/// other lie side by side and are scored together, where a key is of one piece; otherwise one
+/// behind the other.
 struct Recalls::Keys {
   std::byte* data = nullptr;
-  uint64_t stride = 0;  // from head to head
-  uint32_t bytes = 0;   // of a key
+  bool together = false;
+  uint32_t bytes = 0, row_bytes = 0;  // of a key; from key to key of a head
+  uint64_t stride = 0;                // from head to head
+  uint32_t most = 0;                  // keys of a head, in results, too
 };
 
-/// Head by head, as rows by head are scored.
+Recalls::Keys Recalls::keys_of(const DeviceSession& own, const ScoreRequest& request,
+                               const RecallTables& tables, uint32_t most) const {
+  const KvLayerLayout& layout = *own.layout().find(request.layer);
+  const auto first = tables.n_listed.begin(), end = first + layout.n_heads;
+  Keys keys;
+  keys.bytes = layout.k_row_bytes / layout.n_heads;
+  keys.together = !own.is_layer_by_head(request.layer) &&
+                  kv_codec(layout.k_dtype)->planes.size() == 1 &&
+                  std::all_of(first, end, [&](uint32_t n) { return n == *first; });
+  keys.most = keys.together ? *first + request.ledger->n_slots(request.layer) : most;
+  keys.row_bytes = keys.bytes * (keys.together ? layout.n_heads : 1);
+  keys.stride = keys.together ? keys.bytes : round_up(uint64_t{most} * keys.bytes, kAlign);
+  return keys;
+}
+
 Status Recalls::score_keys(DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
                            const Layer& layer, const uint32_t* n_listed, const Keys& keys) const {
   const KvLayerLayout& layout = *own.layout().find(request.layer);
-  const uint64_t stride = s.shape.n_slots;
   const ScoreOut out = s.result_rows();
   ScoreParams t;
   SHARPI_TRY(scoring_.send_queries(own, request, s, layer, n_listed, &t));
-  bool add = false;
+  t.kv.block_stride = uint64_t{kKvBlockSlots} * keys.row_bytes;
+  t.kv.k_row_bytes = t.kv.v_row_bytes = keys.row_bytes;
+  t.kv.k_dtype = t.kv.v_dtype = layout.k_dtype;
+  t.kv.head_dim = layout.head_dim;
+  t.kv.one_row = true;
+  const uint32_t n_launches = keys.together ? 1 : layout.n_heads;
+  t.kv.n_heads = layout.n_heads / n_launches;
   for (uint32_t l = request.layer; l < m_.spec().n_layers(); ++l) {
     if (!scoring_.reads(l, request.layer)) continue;
     SHARPI_TRY(scoring_.take_reader(own, request, l, &t));
-    const uint32_t group = t.n_heads / layout.n_heads;
-    for (uint32_t h = 0; h < layout.n_heads; ++h) {
+    const uint32_t group = t.n_heads / n_launches;
+    for (uint32_t h = 0; h < n_launches; ++h) {
       ScoreParams one = t;
       one.kv.k = one.kv.v = keys.data + h * keys.stride;
-      one.kv.block_stride = uint64_t{kKvBlockSlots} * keys.bytes;
-      one.kv.k_row_bytes = one.kv.v_row_bytes = keys.bytes;
-      one.kv.k_dtype = one.kv.v_dtype = layout.k_dtype;
-      one.kv.n_heads = 1;
-      one.kv.head_dim = layout.head_dim;
-      one.kv.one_row = true;
       one.n_slots = n_listed[h] + request.ledger->n_slots(request.layer, h);
       one.n_heads = group;
       one.query_stride = uint64_t{t.n_heads} * layout.head_dim;
       one.queries = t.queries + uint64_t{h} * group * layout.head_dim;
       if (t.sinks != nullptr) one.sinks = t.sinks + uint64_t{h} * group;
       one.visible = t.visible + uint64_t{h} * t.n_queries;
-      one.add = add;
-      one.sum = out.sum + h * stride;
-      one.max = out.max + h * stride;
+      one.sum = out.sum + uint64_t{h} * keys.most;
+      one.max = out.max + uint64_t{h} * keys.most;
       SHARPI_TRY(m_.device->kernels().score(one, *m_.stream));
     }
-    add = true;
+    t.add = true;
   }
   return Status::ok();
 }
@@ -200,26 +220,23 @@ Status Recalls::score_blocks(TierSession& session, const ScoreRequest& request,
   const uint32_t heads = layer->n_heads, most_jobs = key_jobs(heads);
   uint64_t n_listed = 0;
   for (uint32_t h = 0; h < heads; ++h) n_listed += tables.list_rows(archive, request.layer, h);
-  const KvLayerLayout& layout = *own.layout().find(request.layer);
-  Keys keys;
-  keys.bytes = layout.k_row_bytes / layout.n_heads;
-  keys.stride = round_up(uint64_t{stride} * keys.bytes, kAlign);
+  Keys keys = keys_of(own, request, tables, stride);
   Pieces pieces = desk.pieces();
   const Pieces::Piece jobs = pieces.take(RowCopies::bytes_of(most_jobs, n_listed)),
                       positions = pieces.take(uint64_t{heads} * stride * sizeof(uint32_t));
   const uint64_t sent = pieces.taken();
-  keys.data = pieces.take(heads * keys.stride).device;
+  keys.data = pieces.take(0).device;
   RowCopies copies(jobs.pinned, jobs.device, most_jobs);
   for (uint32_t h = 0; h < heads; ++h) {
     const uint32_t n = tables.n_listed[h], n_own = request.ledger->n_slots(request.layer, h);
-    const std::span<const uint32_t> slots{
-        tables.listed.data() + uint64_t{h} * tables.n_archived(), n};
+    const std::span<const uint32_t> slots{tables.listed.data() + uint64_t{h} * tables.n_archived(),
+                                          n};
     const std::byte* rows = archive.row(request.layer, h, false, 0);
     std::byte* const to = keys.data + h * keys.stride;
     copies.add(own.archive_rows().seen(request.layer, rows), keys.bytes, to,
-               {n, copies.list(slots), false});
-    copies.add(stored_head(own, request.layer, h), false, to + uint64_t{n} * keys.bytes,
-               {n_own, nullptr, false});
+               {n, copies.list(slots), false, keys.row_bytes});
+    copies.add(stored_head(own, request.layer, h), false, to + uint64_t{n} * keys.row_bytes,
+               {n_own, nullptr, false, keys.row_bytes});
     auto* at = as<uint32_t>(positions.pinned) + uint64_t{h} * stride;
     const std::span<const uint32_t> archived = archive.positions(request.layer, h);
     for (uint32_t i = 0; i < n; ++i) at[i] = archived[slots[i]];
@@ -230,9 +247,9 @@ Status Recalls::score_blocks(TierSession& session, const ScoreRequest& request,
   const DeviceKernels& kernels = m_.device->kernels();
   SHARPI_TRY(kernels.copy_rows(copies.params(), *m_.stream));
   SHARPI_TRY(score_keys(own, request, s, *layer, tables.n_listed.data(), keys));
-  return kernels.share_hits({s.result_rows().max, heads, stride},
-                            {as<const uint32_t>(positions.device), stride, stride, 0}, s.shared(),
-                            *m_.stream);
+  return kernels.share_hits({s.result_rows().max, heads, keys.most},
+                            {as<const uint32_t>(positions.device), stride, keys.most, 0},
+                            s.shared(), *m_.stream);
 }
 
 /// What rows count by position, to lists of a layer's archived rows and of its own.
@@ -242,9 +259,8 @@ Status Recalls::take_hits(const DeviceSession& own, const ScoreRequest& request,
   const DeviceKernels& kernels = m_.device->kernels();
   const uint32_t* first = archive.positions(request.layer, 0).data();
   const uint32_t stride =
-      in.n_heads == 1
-          ? in.n_slots
-          : static_cast<uint32_t>(archive.positions(request.layer, 1).data() - first);
+      in.n_heads == 1 ? in.n_slots
+                      : static_cast<uint32_t>(archive.positions(request.layer, 1).data() - first);
   const auto* lists = as<const uint32_t>(own.archive_rows().seen(request.layer, first));
   const uint64_t bytes = (uint64_t{in.n_heads} * in.n_slots) * sizeof(float);
   SHARPI_TRY(m_.stream->clear(in.terms, bytes, "clearing terms"));
@@ -304,14 +320,13 @@ Status Recalls::choose_rows(TierSession& session, const ScoreRequest& request,
   }
   if (n_lists == 0) return Status::ok();
   SHARPI_TRY(desk.send(sent));
-  SHARPI_TRY(
-      take_hits(own, request, archive, s, in, out, as<const uint32_t>(positions.device)));
+  SHARPI_TRY(take_hits(own, request, archive, s, in, out, as<const uint32_t>(positions.device)));
   SHARPI_TRY(select(s, as<const SelectList>(lists.device), n_lists));
   const uint64_t row = uint64_t{most} * sizeof(uint32_t);
   std::byte* to = s.found() + 2 * layer->first_list * row;
   SHARPI_TRY(m_.stream->copy_rows({to, 2 * row}, {in.terms, all * sizeof(float)},
-                                  std::min<uint64_t>(row, all * sizeof(float)), heads,
-                                  Way::kToHost, "reading rows that may come"));
+                                  std::min<uint64_t>(row, all * sizeof(float)), heads, Way::kToHost,
+                                  "reading rows that may come"));
   return m_.stream->copy_rows({to + row, 2 * row}, {out.terms, n_own * sizeof(float)},
                               std::min<uint64_t>(row, n_own * sizeof(float)), heads, Way::kToHost,
                               "reading rows that may go");

@@ -39,12 +39,14 @@ class Recalls {
   struct Keys;
   Status score_bounds(const DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
                       const DeviceScoreScratch::Layer& layer, float* out, uint32_t n_blocks) const;
+  Keys keys_of(const DeviceSession& own, const ScoreRequest& request, const RecallTables& tables,
+               uint32_t most) const;
   Status score_keys(DeviceSession& own, const ScoreRequest& request, DeviceScoreScratch& s,
                     const DeviceScoreScratch::Layer& layer, const uint32_t* n_listed,
                     const Keys& keys) const;
-  Status take_hits(const DeviceSession& own, const ScoreRequest& request,
-                   const RowArchive& archive, DeviceScoreScratch& s, const HeldTerms& in,
-                   const HeldTerms& out, const uint32_t* positions) const;
+  Status take_hits(const DeviceSession& own, const ScoreRequest& request, const RowArchive& archive,
+                   DeviceScoreScratch& s, const HeldTerms& in, const HeldTerms& out,
+                   const uint32_t* positions) const;
   Status select(const DeviceScoreScratch& s, const SelectList* lists, uint32_t n) const;
   const LoadedModel& m_;
   const Scoring& scoring_;

@@ -24,7 +24,7 @@ void RowCopies::add(const StoredHead& of, bool value, std::byte* flat, const Row
   }
   job.slots = rows.slots;
   job.row_bytes = v.row_bytes(value);
-  job.flat_bytes = job.row_bytes / v.n_heads;
+  job.flat_bytes = rows.flat_bytes != 0 ? rows.flat_bytes : job.row_bytes / v.n_heads;
   job.n = rows.n;
   for (const KvPart& part : KvHeadParts(v, value, of.head)) {
     job.rows = (value ? v.v : v.k) + part.offset;
@@ -43,7 +43,8 @@ void RowCopies::add(std::byte* stored, uint32_t row_bytes, std::byte* flat, cons
   job.block_stride = uint64_t{kKvBlockSlots} * row_bytes;
   job.slots = rows.slots;
   job.flat = flat;
-  job.row_bytes = job.flat_bytes = job.bytes = row_bytes;
+  job.row_bytes = job.bytes = row_bytes;
+  job.flat_bytes = rows.flat_bytes != 0 ? rows.flat_bytes : row_bytes;
   job.n = rows.n;
   put(job);
 }

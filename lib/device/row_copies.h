@@ -47,8 +47,10 @@ class RowCopies {
     return reinterpret_cast<const uint32_t*>(base_ + at);
   }
   const uint32_t* list(std::span<const uint32_t> slots) {
-    return list(static_cast<uint32_t>(slots.size()),
-                [at = slots.data()]() mutable { return *at++; });
+    const uint64_t at = bytes();
+    n_listed_ += slots.size();
+    if (!slots.empty()) std::memcpy(to_ + at, slots.data(), slots.size_bytes());
+    return reinterpret_cast<const uint32_t*>(base_ + at);
   }
   /// Of places in an archive (kBegins).
   const uint32_t* list_of_places(std::span<const uint32_t> places) {
@@ -60,8 +62,9 @@ class RowCopies {
     uint32_t n = 0;
     const uint32_t* slots = nullptr;
     bool to_rows = false;
+    uint32_t flat_bytes = 0;  // from row to row in flat memory; 0: one lies behind the other
   };
-  /// A side of a head's rows; flat memory has its rows one behind the other.
+  /// A side of a head's rows.
   void add(const StoredHead& of, bool value, std::byte* flat, const Rows& rows);
   /// Rows of bytes that lie one behind the other, by slot.
   void add(std::byte* stored, uint32_t row_bytes, std::byte* flat, const Rows& rows);

@@ -104,7 +104,7 @@ class DeviceScoreScratch final : public ScoreScratch {
   std::unique_ptr<Event> sent[2];  // when a desk can be written again; of a recall's scratch
   uint32_t turn = 0;
   bool has_scores = false;  // of a recall: the device has them by position
-  bool on_host = false;  // the terms of this compaction are held there (tier/choose_rows.cc)
+  bool on_host = false;     // the terms of this compaction are held there (tier/choose_rows.cc)
 };
 
 /// What a scoring scratch takes.

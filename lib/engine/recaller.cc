@@ -35,14 +35,16 @@ struct Recaller::Desk {
   void make_changes(uint32_t layer, uint32_t n_heads, uint32_t most) {
     changes[layer].resize(n_heads);
     for (Exchange& e : changes[layer]) {
-      for (std::vector<uint32_t>* list : {&e.in, &e.slots_in, &e.out, &e.places}) list->reserve(most);
+      for (std::vector<uint32_t>* list : {&e.in, &e.slots_in, &e.out, &e.places})
+        list->reserve(most);
     }
   }
   std::vector<std::unique_ptr<ScoreScratch>> scratch;  // per tier, null where it has no such layers
   RecallTables tables;
   std::vector<std::vector<Exchange>> changes;  // [layer][head]
   std::vector<HeadExchange> moves;             // one layer's
-  std::vector<uint32_t> positions;             // [head][n_slots], of rows as they will be
+  std::vector<uint32_t> own;                   // one head's positions, as they are
+  std::vector<uint32_t> positions, from;       // [head][n_slots]: as they will be; HeadExchange's
   std::vector<uint32_t> slot_at;               // of archived rows that come in, by position
   std::vector<uint64_t> comes;                 // a bit for each position: one does
   std::vector<std::byte> rows;                 // one head's, and behind them those that come
@@ -134,7 +136,7 @@ Status Recaller::make_desk(const sharpi_recall_params& p, const CompactRequest& 
                  n_words = div_up(tables.n_ctx, 64);
   held += HeldBytes::of_host(
       n_rows * (shape.row_bytes + sizeof(float)) + tables.bytes() + n_words * sizeof(uint64_t) +
-      sizeof(uint32_t) * (tables.n_ctx + uint64_t{tables.most_heads} * tables.n_slots +
+      sizeof(uint32_t) * (tables.n_ctx + (2 * uint64_t{tables.most_heads} + 1) * tables.n_slots +
                           4 * uint64_t{tables.n_lists} * tables.n_exchanged));
   SHARPI_TRY(lease->take(held));
   for (size_t t = 0; t < scores.size(); ++t) {
@@ -143,7 +145,9 @@ Status Recaller::make_desk(const sharpi_recall_params& p, const CompactRequest& 
   }
   tables.reserve();
   d->moves.reserve(tables.most_heads);
+  d->own.resize(tables.n_slots);
   d->positions.resize(uint64_t{tables.most_heads} * tables.n_slots);
+  d->from.resize(d->positions.size());
   d->slot_at.resize(tables.n_ctx);
   d->comes.resize(n_words);
   d->rows.resize(n_rows * shape.row_bytes);
@@ -251,18 +255,29 @@ void Recaller::pair_head(uint32_t layer, uint32_t head, Desk* d) const {
 
 /// Where the rows of a head will be, by position.
 void Recaller::place_head(uint32_t layer, uint32_t head, Desk* d) const {
-  const KvLedger& ledger = core_.ledger();
   Desk::Exchange& e = d->changes[layer][head];
   const std::span<const uint32_t> archived = core_.archive.positions(layer, head);
-  const uint32_t n = ledger.n_slots(layer, head);
-  uint32_t* to = d->positions.data() + uint64_t{head} * d->tables.n_slots;
+  const uint32_t n = core_.ledger().n_slots(layer, head);
+  copy_positions(core_.ledger(), layer, head, 0, n, d->own.data());
+  const uint32_t* own = d->own.data();
+  uint32_t* const to = d->positions.data() + uint64_t{head} * d->tables.n_slots;
+  uint32_t* const from = d->from.data() + uint64_t{head} * d->tables.n_slots;
   size_t in = 0, out = 0;
-  for (uint32_t slot = 0, from = 0; slot < n; ++slot) {
-    while (out < e.out.size() && e.out[out] == from) ++out, ++from;
-    const bool comes =
-        in < e.in.size() && (from == n || archived[e.in[in]] < ledger.position(layer, head, from));
-    if (comes) e.slots_in.push_back(slot);
-    to[slot] = comes ? archived[e.in[in++]] : ledger.position(layer, head, from++);
+  for (uint32_t slot = 0, row = 0; slot < n;) {
+    for (; out < e.out.size() && e.out[out] == row; ++out) ++row;
+    // Rows that stay, up to one that goes or a place of one that comes.
+    const uint32_t end = out < e.out.size() ? e.out[out] : n,
+                   next = in < e.in.size() ? archived[e.in[in]] : kNoRow;
+    for (; row < end && own[row] < next; ++row, ++slot) {
+      to[slot] = own[row];
+      from[slot] = row;
+    }
+    if (in == e.in.size() || (row == end && end != n)) continue;
+    e.slots_in.push_back(slot);
+    to[slot] = next;
+    from[slot] = slot;
+    ++slot;
+    ++in;
   }
 }
 
@@ -309,8 +324,9 @@ void Recaller::exchange_layer(uint32_t layer, Desk* d) noexcept {
   for (uint32_t h = 0; h < core_.archive.n_heads(layer); ++h) {
     place_head(layer, h, d);
     const Desk::Exchange& e = d->changes[layer][h];
-    if (!e.in.empty())
-      d->moves.push_back({h, core_.ledger().n_slots(layer, h), e.in, e.slots_in, e.out, e.places});
+    const std::span<const uint32_t> from{d->from.data() + uint64_t{h} * d->tables.n_slots,
+                                         core_.ledger().n_slots(layer, h)};
+    if (!e.in.empty()) d->moves.push_back({h, from, e.in, e.slots_in, e.out, e.places});
   }
   const size_t t = core_.tier_index(layer);
   if (RemoteRows* remote = core_.tiers[t]->remote_rows(); remote != nullptr) {

@@ -233,7 +233,8 @@ void RowArchive::insert(uint32_t layer, uint32_t head, uint32_t n, const Source&
 
 uint32_t RowArchive::place(uint32_t layer, uint32_t head, uint32_t n, const Positions& rows,
                            uint32_t* places) noexcept {
-  return place_each(&at(layer, head), n, rows, [&](uint32_t place, uint32_t i) { places[i] = place; });
+  return place_each(&at(layer, head), n, rows,
+                    [&](uint32_t place, uint32_t i) { places[i] = place; });
 }
 
 template <class Put>
@@ -286,8 +287,7 @@ void RowArchive::copy_from(const RowArchive& from) noexcept {
     std::copy_n(scores_of(f), f.end, scores_of(h));
     for (const bool value : {false, true})
       std::copy_n(rows_of(f, value), uint64_t{f.end} * f.row_bytes(value), rows_of(h, value));
-    if (!f.lent)
-      std::copy_n(bounds_of(f), div_up(f.end, kArchiveBlock) * 2 * f.dim, bounds_of(h));
+    if (!f.lent) std::copy_n(bounds_of(f), div_up(f.end, kArchiveBlock) * 2 * f.dim, bounds_of(h));
   }
 }
 

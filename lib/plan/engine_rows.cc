@@ -66,9 +66,9 @@ std::vector<MemoryRow> engine_session_rows(const ModelSpec& spec, const Placemen
     b.mtp_queue = mtp_queue_bytes(spec, session, n_chunk);
   }
   b.key_shift = key_shift_bytes(spec, session, n_chunk);
-  b.archive = RowArchive::bytes_for(
-      spec, session.dtypes, session.archive_rows, session.capacity(n_chunk),
-      [&](uint32_t layer) { return !is_host(placement.mixer[layer]); });
+  b.archive =
+      RowArchive::bytes_for(spec, session.dtypes, session.archive_rows, session.capacity(n_chunk),
+                            [&](uint32_t layer) { return !is_host(placement.mixer[layer]); });
   return engine_rows(b);
 }
 

@@ -12,8 +12,8 @@ namespace sharpi {
 Status TierModel::recall_blocks(TierSession& session, const ScoreRequest& request,
                                 const RowArchive& archive, ScoreScratch& scratch,
                                 RecallTables& tables) const {
-  SHARPI_TRY(score_bounds(session, request, archive, scratch, tables.bounds.data(),
-                          tables.all_blocks));
+  SHARPI_TRY(
+      score_bounds(session, request, archive, scratch, tables.bounds.data(), tables.all_blocks));
   for (uint32_t h = 0; h < archive.n_heads(request.layer); ++h) {
     const uint32_t n = archived_blocks(archive, request.layer, h),
                    best = std::min(tables.n_blocks, n);
@@ -40,8 +40,8 @@ Status TierModel::recall_terms(TierSession& session, const ScoreRequest& request
   for (uint32_t h = 0; h < archive.n_heads(layer); ++h) tables.list_rows(archive, layer, h);
   const ArchivedRows archived{&archive, tables.listed.data(), tables.n_listed.data(),
                               tables.n_archived()};
-  SHARPI_TRY(score_beside(session, request, archived, scratch, tables.wanted.data(),
-                          tables.n_keys()));
+  SHARPI_TRY(
+      score_beside(session, request, archived, scratch, tables.wanted.data(), tables.n_keys()));
   for (uint32_t h = 0; h < archive.n_heads(layer); ++h) {
     const std::span<const uint32_t> positions = archive.positions(layer, h);
     const uint32_t* list = tables.listed.data() + uint64_t{h} * archived.stride;

@@ -24,7 +24,8 @@ struct RowsOfHead {
 /// Rows of a KV head that change places with archived ones: as many come in as go out. Those that
 /// stay close up, and the rows that come in take the slots in between. All ascending by position.
 struct HeadExchange {
-  uint32_t head = 0, n_rows = 0;       // of the session
+  uint32_t head = 0;
+  std::span<const uint32_t> from;      // by slot of the session: which row it gets, or has come in
   std::span<const uint32_t> archived;  // slots of the archive
   std::span<const uint32_t> slots_in, slots_out;
   std::span<const uint32_t> places;  // of the archive, for the rows that go out, as RowsOfHead's

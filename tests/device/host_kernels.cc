@@ -252,8 +252,7 @@ void bound_keys_of(const KeyBoundsParams& p, const KeyBoundsJob& j) {
     if (rotation != 0) kv_unrotate(key.data(), dim, rotation);
     for (uint32_t e = 0; e < dim; ++e) {
       const bool begins = i == 0 && j.begins != 0;
-      if (begins || key[e] < f32_from_bf16(j.bounds[e]))
-        j.bounds[e] = bf16_beyond(key[e], false);
+      if (begins || key[e] < f32_from_bf16(j.bounds[e])) j.bounds[e] = bf16_beyond(key[e], false);
       if (begins || key[e] > f32_from_bf16(j.bounds[dim + e]))
         j.bounds[dim + e] = bf16_beyond(key[e], true);
     }

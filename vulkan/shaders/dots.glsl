@@ -221,21 +221,20 @@ int dot_of(uvec4 a, uvec4 b) {
   return dot_of_bytes(a.x, b.x, 0) + dot_of_bytes(a.y, b.y, 0) + dot_of_bytes(a.z, b.z, 0) +
          dot_of_bytes(a.w, b.w, 0);
 }
-// What a unit is multiplied with of a row in 8 bits, whose scales are at `scales` (quantise.glsl).
+// What a unit is multiplied with of a row in 8 bits, whose scales and sums are at `scales` (quantise.glsl).
 struct Piece {
   uvec4 low, high;
-  vec4 of_low, of_high;
+  vec2 of_low, of_high;
 };
 Piece piece_of(Unit u, uint64_t x, uint64_t scales) {
   Piece x_of;
   x_of.low = U32x4(x).v[u.first / 16];
   x_of.high = U32x4(x).v[u.second / 16];
-  x_of.of_low = F32x4(scales).v[u.first / 32];
-  x_of.of_high = F32x4(scales).v[u.second / 32];
+  x_of.of_low = F32x2(scales).v[u.first / 16];
+  x_of.of_high = F32x2(scales).v[u.second / 16];
   return x_of;
 }
 float product_of(Unit u, Piece x) {
-  const vec2 sums = vec2((u.first & 16) == 0 ? x.of_low.y : x.of_low.z, (u.second & 16) == 0 ? x.of_high.y : x.of_high.z);
   const vec2 dots = vec2(x.of_low.x * float(dot_of(u.low, x.low)), x.of_high.x * float(dot_of(u.high, x.high)));
-  return dot(u.scale, dots) - dot(u.least, sums);
+  return dot(u.scale, dots) - dot(u.least, vec2(x.of_low.y, x.of_high.y));
 }

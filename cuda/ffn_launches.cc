@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "cuda/ffn_launches.h"
 
+#include <cmath>
+
 #include "cuda/kernels/moe/handover.h"
 #include "cuda/kernels/moe/router.h"
 
@@ -9,18 +11,12 @@ namespace sharpi::cuda {
 Status FfnLaunches::launch(Pass& p, const Binding& at, const LaunchList& list,
                            const Launch& l) const {
   switch (l.kind) {
-    case LaunchKind::kRouter: {
-      RouterParams r = at.choice(l.layer);
-      r.pdl = s_.of(p).pdl;
-      return launch_router(r, raw_stream(p));
-    }
+    case LaunchKind::kRouter:
+      return choose_experts(p, m_.spec().layers[l.layer].ffn);
     case LaunchKind::kSharedGate:
       return shared_gate(p, m_.spec().layers[l.layer]);
-    case LaunchKind::kExperts: {
-      MoeParams m = at.experts(l.layer, l.to, l.add);
-      if (l.chooses) m.choice = at.choice(l.layer);
-      return launch_moe(s_.of(p), m, raw_stream(p));
-    }
+    case LaunchKind::kExperts:
+      return launch_moe(s_.of(p), at.experts(l.layer, l.to, l.add), raw_stream(p));
     case LaunchKind::kMoeStep: {
       const RowLink* link = list.links.data() + l.first_link;
       const RowProduct* before = l.has_before ? &link++->product : nullptr;
@@ -38,6 +34,27 @@ Status FfnLaunches::launch(Pass& p, const Binding& at, const LaunchList& list,
     default:
       return Status::error(Code::kInternal, "a launch of another kind was given to the experts");
   }
+}
+
+Status FfnLaunches::choose_experts(Pass& p, const FfnSpec& f) const {
+  RouterParams r;
+  r.logits = p.ws.get(Buf::kRouter);
+  r.stride = f.n_experts;
+  r.n_rows = p.n_rows();
+  r.n_experts = f.n_experts;
+  r.n_used = f.n_used;
+  r.renormalize = f.renormalize;
+  if (f.beside_dense()) {
+    r.logit_scale = 1.0f / std::sqrt(static_cast<float>(m_.spec().n_embd));
+    r.factors = m_.floats(f.expert_scale);
+  }
+  r.sigmoid = f.scores == RouterScores::kSigmoid;
+  r.choice_bias = m_.floats(f.choice_bias);
+  r.share_scale = f.share_scale;
+  r.ids = p.ws.get<int32_t>(Buf::kMoeIds);
+  r.weights = p.ws.get(Buf::kMoeWeight);
+  r.pdl = s_.of(p).pdl;
+  return launch_router(r, raw_stream(p));
 }
 
 Status FfnLaunches::shared_gate(Pass& p, const LayerSpec& l) const {

@@ -20,6 +20,7 @@ class FfnLaunches {
   Status per_layer_gate(Pass& p, uint32_t layer) const;
 
  private:
+  Status choose_experts(Pass& p, const FfnSpec& f) const;
   Status shared_gate(Pass& p, const LayerSpec& l) const;
   Status send_rows(Pass& p, uint32_t layer) const;
   /// Answers from slots and from the host; the latter's are the last to be added.

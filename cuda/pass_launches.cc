@@ -43,13 +43,13 @@ Status PassLaunches::make(Pass& p, const LaunchList& list, const Launch& l) cons
     case LaunchKind::kRopeTables:
       return rope_tables(p);
     case LaunchKind::kProduct:
+      return launch_link(s_.of(p), at.link(list.links[l.first_link]), raw_stream(p));
     case LaunchKind::kChain:
     case LaunchKind::kAdapters:
       return launch_links(p, at, list, l);
     case LaunchKind::kResidual:
-      return add_branch(p, at, l.sum);
-    case LaunchKind::kJoinBranches:
-      return join_branches(p, l);
+      return launch_branch_sum(s_.of(p), l.sum.x == kNoRows ? nullptr : at.row(l.sum.x),
+                               at.branch(l.sum), p.n_rows(), m_.spec().n_embd, raw_stream(p));
     case LaunchKind::kKeepRing:
       return mixers_.flush_ring(p, l.layer);
     case LaunchKind::kRows:
@@ -203,29 +203,6 @@ Status PassLaunches::heads(Pass& p, const Launch& l) const {
   return mixers_.heads(p, queries ? device::latent_queries(a) : device::latent_outputs(a));
 }
 
-Status PassLaunches::add_branch(Pass& p, const Binding& at, const RowSum& sum) const {
-  return launch_branch_sum(s_.of(p), sum.x == kNoRows ? nullptr : at.row(sum.x), at.branch(sum),
-                           p.n_rows(), m_.spec().n_embd, raw_stream(p));
-}
-
-/// A dense path and routed experts, each behind a norm, then the layer's norm and the sum.
-Status PassLaunches::join_branches(Pass& p, const Launch& l) const {
-  const LayerSpec& layer = m_.spec().layers[l.layer];
-  JoinBranchesParams j;
-  j.x = p.ws.get(Buf::kX);
-  j.first = p.ws.get(Buf::kMoeSum);
-  j.second = p.ws.get(Buf::kY);
-  j.first_weight = m_.floats(layer.ffn.shared_post_norm);
-  j.second_weight = m_.floats(layer.ffn.expert_post_norm);
-  j.weight = m_.floats(layer.ffn_post_norm);
-  j.n_rows = p.n_rows();
-  j.width = m_.spec().n_embd;
-  j.eps = m_.spec().rms_eps;
-  j.scale = l.sum.scale;
-  j.share = l.sum.share;
-  return launch_join_branches(j, s_.on(p));
-}
-
 /// Of an FFN without a gate, or with one that the product has not applied.
 Status PassLaunches::activation(Pass& p, uint32_t layer) const {
   const FfnSpec& f = m_.spec().layers[layer].ffn;
@@ -278,8 +255,6 @@ Status PassLaunches::rope_tables(Pass& p) const {
 Status PassLaunches::launch_links(Pass& p, const Binding& at, const LaunchList& list,
                                   const Launch& l) const {
   if (l.kind == LaunchKind::kAdapters) return adapters(p, list.links[l.first_link]);
-  if (l.kind == LaunchKind::kProduct)
-    return launch_link(s_.of(p), at.link(list.links[l.first_link]), raw_stream(p));
   ChainLink links[kMaxChainLinks];
   for (uint32_t i = 0; i < l.n_links; ++i) links[i] = at.link(list.links[l.first_link + i]);
   ChainTuning tuning;

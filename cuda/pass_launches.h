@@ -27,8 +27,6 @@ class PassLaunches {
   Status hidden_rows(Pass& p) const;
   Status heads(Pass& p, const Launch& l) const;
   Status activation(Pass& p, uint32_t layer) const;
-  Status add_branch(Pass& p, const Binding& at, const RowSum& sum) const;
-  Status join_branches(Pass& p, const Launch& l) const;
   Status adapters(Pass& p, const RowLink& link) const;
   Status rope_tables(Pass& p) const;
   Status launch_links(Pass& p, const Binding& at, const LaunchList& list, const Launch& l) const;

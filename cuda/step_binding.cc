@@ -2,7 +2,6 @@
 #include "cuda/step_binding.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cuda/weight_matrix.h"
 
@@ -80,27 +79,6 @@ MoeParams Binding::experts(uint32_t layer, Buf to, bool add) const {
   return m;
 }
 
-RouterParams Binding::choice(uint32_t layer) const {
-  const FfnSpec& f = spec_.layers[layer].ffn;
-  RouterParams r;
-  r.logits = row(Buf::kRouter);
-  r.stride = f.n_experts;
-  r.n_rows = n_rows_;
-  r.n_experts = f.n_experts;
-  r.n_used = f.n_used;
-  r.renormalize = f.renormalize;
-  if (f.beside_dense()) {
-    r.logit_scale = 1.0f / std::sqrt(static_cast<float>(spec_.n_embd));
-    r.factors = floats(f.expert_scale);
-  }
-  r.sigmoid = f.scores == RouterScores::kSigmoid;
-  r.choice_bias = floats(f.choice_bias);
-  r.share_scale = f.share_scale;
-  r.ids = reinterpret_cast<int32_t*>(at(Buf::kMoeIds));
-  r.weights = row(Buf::kMoeWeight);
-  return r;
-}
-
 MoeStepParams Binding::moe_step(uint32_t layer, Buf to, bool add, const RowProduct* before,
                                 const RowProduct* after) const {
   const FfnSpec& f = spec_.layers[layer].ffn;
@@ -156,12 +134,6 @@ class PaperKernels final : public StepKernels {
     ChainTuning tuning;
     tuning.shared_bytes = facts_.chain_bytes;
     return cuda::chain_fits(facts_.config, made.data(), static_cast<uint32_t>(made.size()), tuning);
-  }
-  bool joins_branches() const override { return true; }
-  bool chooses_experts(uint32_t layer) const override {
-    MoeParams m = paper_.experts(layer, Buf::kX, true);
-    m.choice = paper_.choice(layer);
-    return cuda::chooses_experts(facts_.config, m);
   }
   bool takes(const ExpertStep& e) const override {
     return moe_step_takes(facts_.config, paper_.moe_step(e.layer, e.to, e.add, e.before, e.after));

@@ -8,7 +8,6 @@
 #include <span>
 
 #include "cuda/kernels/moe/moe_step.h"
-#include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/chain.h"
 #include "device/launches.h"
 
@@ -39,8 +38,6 @@ class Binding {
   /// Everything but the matrices.
   MoeParams expert_rows(uint32_t layer, Buf to, bool add) const;
   MoeParams experts(uint32_t layer, Buf to, bool add) const;
-  /// The choice of a layer's experts by their logits.
-  RouterParams choice(uint32_t layer) const;
   /// nullptr: no product there.
   MoeStepParams moe_step(uint32_t layer, Buf to, bool add, const RowProduct* before,
                          const RowProduct* after) const;

@@ -60,14 +60,14 @@ Status PassLaunches::make() const {
     case LaunchKind::kLogits:
       return ends();
     case LaunchKind::kMoeStep:
-    case LaunchKind::kJoinBranches:
     case LaunchKind::kFetchWeights:
     case LaunchKind::kReleaseWeights:
     case LaunchKind::kReplay:
     case LaunchKind::kLayerEnd:
       break;  // no kernel's, or device/replay.h has it
   }
-  return Status::error(Code::kInternal, "Vulkan has no launch %u", static_cast<uint32_t>(l_.kind));
+  return Status::error(Code::kInternal, "the Vulkan tier has no launch %u",
+                       static_cast<uint32_t>(l_.kind));
 }
 
 Status PassLaunches::ends() const {

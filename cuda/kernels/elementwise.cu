@@ -81,28 +81,6 @@ __global__ void __launch_bounds__(kNormThreads) residual_kernel(ResidualParams p
   }
 }
 
-/// The bits are those of three launches of residual_kernel. Each element of `second` is written and
-/// read by one thread.
-__global__ void __launch_bounds__(kNormThreads) join_branches_kernel(JoinBranchesParams p) {
-  grid_dependents_launch();
-  grid_dependency_wait();
-  const uint64_t at = uint64_t{blockIdx.x} * p.width;
-  const float* first = p.first + at;
-  float *second = p.second + at, *x = p.x + at;
-  const float of_first = rms_scale(first, p.width, p.eps);
-  const float of_second = rms_scale(second, p.width, p.eps);
-  float squares = 0.0f;
-  for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x) {
-    const float sum = __fadd_rn(first[i] * of_first * p.first_weight[i],
-                                second[i] * of_second * p.second_weight[i]);
-    second[i] = sum;
-    squares = fmaf(sum, sum, squares);
-  }
-  const float norm = rsqrtf(block_sum(squares) / static_cast<float>(p.width) + p.eps);
-  for (uint32_t i = threadIdx.x; i < p.width; i += blockDim.x)
-    x[i] = fmaf(p.share, second[i] * norm * p.weight[i], x[i]) * p.scale;
-}
-
 __global__ void logit_rows_kernel(LogitRowsParams p) {
   grid_dependents_launch();
   grid_dependency_wait();
@@ -213,12 +191,6 @@ Status launch_pair_rows(const PairRowsParams& p, const OnStream& on) {
 Status launch_residual(const ResidualParams& p, const OnStream& on) {
   if (p.n_rows == 0) return Status::ok();
   return launch_kernel("residual", shape_of(on, dim3(p.n_rows), kNormThreads), residual_kernel, p);
-}
-
-Status launch_join_branches(const JoinBranchesParams& p, const OnStream& on) {
-  if (p.n_rows == 0) return Status::ok();
-  return launch_kernel("join_branches", shape_of(on, dim3(p.n_rows), kNormThreads),
-                       join_branches_kernel, p);
 }
 
 Status launch_logit_rows(const LogitRowsParams& p, const OnStream& on) {

@@ -54,18 +54,6 @@ struct ResidualParams {
 };
 Status launch_residual(const ResidualParams& p, const OnStream& on);
 
-/// x[r] = scale * (x[r] + share * norm(norm(first[r]) + norm(second[r]))), each norm with its own
-/// weight. The rows of `second` do not stay.
-struct JoinBranchesParams {
-  float* x = nullptr;
-  const float* first = nullptr;
-  float* second = nullptr;
-  const float *first_weight = nullptr, *second_weight = nullptr, *weight = nullptr;
-  uint32_t n_rows = 0, width = 0;
-  float eps = 0.0f, scale = 1.0f, share = 1.0f;
-};
-Status launch_join_branches(const JoinBranchesParams& p, const OnStream& on);
-
 /// to[i][v] = softcap(scale * logits[i][v]); rows without a target are dropped.
 struct LogitRowsParams {
   const float* logits = nullptr;  // [n_rows][n_vocab]

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <utility>
 
 #include "base/status.h"
@@ -38,21 +37,13 @@ Status launch_kernel(const char* name, const LaunchShape& s, void (*kernel)(P...
   config.blockDim = s.block;
   config.dynamicSmemBytes = s.shared_bytes;
   config.stream = s.stream;
-  cudaLaunchAttribute attributes[4] = {};
+  cudaLaunchAttribute attributes[3] = {};
   config.attrs = attributes;
   if (s.pdl) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;
   }
-#if CUDART_VERSION >= 12080
-  static const char* carve = getenv("SHARPI_CARVE");
-  if (carve && (s.pdl || *carve == '2')) {
-    cudaLaunchAttribute& a = attributes[config.numAttrs++];
-    a.id = cudaLaunchAttributePreferredSharedMemoryCarveout;
-    a.val.sharedMemCarveout = 100;
-  }
-#endif
   if (s.cooperative) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeCooperative;

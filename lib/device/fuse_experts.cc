@@ -114,8 +114,7 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
   add_task(&logits, f.router, Buf::kRouter, &f.router_bias);
   logits.force_f32 = true;
   emit_product(logits);
-  const bool chooses = chooses_with_experts(parted);
-  if (!chooses) emit(LaunchKind::kRouter);
+  emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
   if (f.shared_gate_inp) emit(LaunchKind::kSharedGate);
   if (f.d_shared != 0 && !f.shared_gate) {
@@ -127,7 +126,6 @@ void Fuser::expert_launches(const Experts& e, bool parted, bool joins) {
     Launch& l = emit(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts);
     l.to = e.to;
     l.add = e.add;
-    l.chooses = chooses;
   }
   if (!parted || e.add) return;
   Launch& l = emit(LaunchKind::kAnswers);
@@ -147,32 +145,23 @@ void Fuser::experts_beside_dense() {
   add_task(&logits, f.router, Buf::kRouter, &f.router_bias);
   logits.force_f32 = true;
   emit_product(logits);
-  const bool chooses = chooses_with_experts(parted);
-  if (!chooses) emit(LaunchKind::kRouter);
+  emit(LaunchKind::kRouter);
   if (parted) emit(LaunchKind::kSendRows);
 
-  const bool joins = kernels_.joins_branches() && l.ffn_post_norm;
   hidden_rows(f.shared_gate, f.shared_up, false);
-  emit_product(product(Buf::kFfn, f.shared_down, joins ? Buf::kMoeSum : Buf::kY));
-  if (!joins) emit_sum({true, &f.shared_post_norm, 1.0f, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
+  emit_product(product(Buf::kFfn, f.shared_down, Buf::kY));
+  emit_sum({true, &f.shared_post_norm, 1.0f, 1.0f, kNoRows, Buf::kMoeSum}, layer_);
 
   const auto to_y = [&](LaunchKind kind, bool add) {
     Launch& launch = emit(kind);
     launch.to = Buf::kY;
     launch.add = add;
-    launch.chooses = chooses && kind == LaunchKind::kExperts;
   };
   const bool here = !parted || facts_.expert_slots;
   if (here) to_y(parted ? LaunchKind::kSlotExperts : LaunchKind::kExperts, false);
   if (parted) to_y(LaunchKind::kAnswers, here);
-  const float scale = l.ple_gate ? 1.0f : l.output_scale;
-  if (joins) {
-    RowSum& sum = emit(LaunchKind::kJoinBranches).sum;
-    sum.scale = scale;
-    sum.share = l.residual_scale;
-    return;
-  }
   emit_sum({true, &f.expert_post_norm, 1.0f, 1.0f, Buf::kMoeSum, Buf::kY}, layer_);
+  const float scale = l.ple_gate ? 1.0f : l.output_scale;
   emit_sum({true, &l.ffn_post_norm, scale, l.residual_scale, Buf::kX, Buf::kX}, layer_);
 }
 

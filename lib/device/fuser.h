@@ -130,10 +130,6 @@ class Fuser {
   void experts_beside_dense();
   void expert_launches(const Experts& e, bool parted, bool joins);
   void shared_expert_out(Buf to, bool joins);
-  /// `parted`: some experts are elsewhere, and asked for by the choice.
-  bool chooses_with_experts(bool parted) const {
-    return !parted && kernels_.chooses_experts(layer_);
-  }
   bool parts_experts(uint32_t layer) const { return facts_.placement->parts_experts(spec_, layer); }
 
   void per_layer_inputs();

@@ -91,8 +91,6 @@ const char* name_of(LaunchKind kind) {
       return name_in_mixer(kind);
     case LaunchKind::kActivation:
       return "activation";
-    case LaunchKind::kJoinBranches:
-      return "join both, norms between";
     case LaunchKind::kRouter:
       return "choose experts";
     case LaunchKind::kSharedGate:
@@ -133,7 +131,6 @@ std::string text_of(const LaunchList& list, const Launch& l) {
   if (l.kind == LaunchKind::kAdapters)
     return "adapters of " + link_text({list.links[l.first_link].product, {}, l.layer});
   if (l.kind == LaunchKind::kChain) return joined(list, l, nullptr);
-  if (l.kind == LaunchKind::kExperts && l.chooses) return "experts and their choice";
   if (l.kind == LaunchKind::kMoeStep) return joined(list, l, "experts");
   return l.kind == LaunchKind::kResidual ? sum_text(l.sum) : name_of(l.kind);
 }

@@ -28,7 +28,6 @@ enum class LaunchKind : uint8_t {
   kProduct,        // one link
   kChain,          // links
   kResidual,       // a sum by itself
-  kJoinBranches,   // of a dense path in kMoeSum and routed experts in kY: kX's sum with both
   kKeepRing,       // if rows wait for their ring; the layer is theirs when it is made
   kRows,           // queries, keys and values: norms, RoPE, to where they are kept
   kLatentQueries,  // heads of latent attention: the parts of queries that are not turned, to it
@@ -103,8 +102,7 @@ struct Launch {
   bool has_before = false;               // kMoeStep: the first link is in front
   Buf to = Buf::kX;                      // experts and answers: where they go
   bool add = true;                       // to what is there
-  bool chooses = false;                  // kExperts: the experts too, no kRouter is in front
-  RowSum sum;                            // kResidual; of kJoinBranches scale and share
+  RowSum sum;                            // kResidual
 };
 
 struct LaunchList {
@@ -141,10 +139,6 @@ class StepKernels {
   /// Whether one launch has room for these links together.
   virtual bool chain_fits(std::span<const RowLink> links) const = 0;
   virtual bool takes(const ExpertStep& step) const = 0;
-  /// Whether the launch of a layer's experts, all of them on the device, chooses them by itself.
-  virtual bool chooses_experts(uint32_t) const { return false; }
-  /// Whether one launch joins a dense path and routed experts, each behind a norm of its own.
-  virtual bool joins_branches() const { return false; }
 };
 
 /// All that a list depends on besides the operations and the kernels.

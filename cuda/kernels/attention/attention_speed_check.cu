@@ -152,8 +152,6 @@ constexpr Span kDense8 = {"Qwen3-8B", 32, 8, 128, 0}, kDense27 = {"27B", 24, 4, 
 constexpr Span kCoder = {"Qwen3-Coder", 32, 4, 128, 0};
 constexpr Span kGlobal = {"Gemma12B glob", 16, 1, 512, 0},
                kWindow = {"Gemma12B win", 16, 8, 256, 1024};
-constexpr Span kSinks = {"gpt-oss", 64, 8, 64, 0}, kSinksWindow = {"gpt-oss win", 64, 8, 64, 128},
-               kSmol = {"SmolLM2-1.7B", 32, 32, 64, 0};
 constexpr Span kHybrid = {"35B-A3B", 16, 2, 256, 0}, kOlmoe = {"OLMoE", 16, 16, 128, 0};
 
 }  // namespace
@@ -240,11 +238,6 @@ void bench_attention_one(const KernelConfig& config, int which) {
       }
       bench_attention(config, kWindow, d, 30720, 2048);
       bench_attention(config, kGlobal, d, 30720, 2048);
-    }
-    if (which == 12) {  // heads of 64
-      for (const uint32_t past : {10u, 100u, 400u, 2048u, 16384u}) {
-        for (const Span& m : {kSinks, kSinksWindow, kSmol}) bench_attention(config, m, d, past, 1);
-      }
     }
     if (which == 7) bench_attention(config, kCoder, d, 100, 1);
     if (which == 8) bench_attention(config, kHybrid, d, 100, 1);

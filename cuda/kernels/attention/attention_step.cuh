@@ -2,10 +2,10 @@
 // Attention of few rows over bf16, q8_0 or q4 rows, keys and values each in a codec of their own
 // (kStepCodecs): the ring of a warp, how tiles get there, and queries as operands. kSeveral: a
 // block may have several rows of a sequence (drafts that are verified); a decode step has one.
-// Slices of 128 dims, a warp each, or heads of 64; lane (g, t) = (lane / 4, lane % 4). Instructions
-// of a tile are what long contexts have too many of, so addresses are sums of constants, and values
-// of q8_0, or the levels that those of q4 stand for, are multiplied as codes whose bias is taken
-// off once, at the end. Thread rule: device code.
+// Slices of 128 dims, a warp each; lane (g, t) = (lane / 4, lane % 4). Instructions of a tile are
+// what long contexts have too many of, so addresses are sums of constants, and values of q8_0, or
+// the levels that those of q4 stand for, are multiplied as codes whose bias is taken off once, at
+// the end. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"
@@ -14,6 +14,7 @@
 
 namespace sharpi::cuda::step {
 
+constexpr uint32_t kSlice = kStepSlice;
 constexpr int kWarps = kStepWarps, kThreads = kStepThreads;
 
 /// Multiplied as signed bytes, and of these stored as indices of them, two a byte.
@@ -23,15 +24,13 @@ template <KvDtype kType>
 constexpr bool kIndices = KvCodecTraits<kType>::kProduct == KvProduct::kLevels;
 
 /// A slice of the rows of a tile, all keys or all values, in pieces of 16 bytes.
-template <KvDtype kCodec, uint32_t kDims>
+template <KvDtype kCodec>
 struct SliceRows {
   static constexpr KvDtype kType = kCodec;
-  static constexpr uint32_t kSlice = kDims;
   static constexpr uint32_t kRow = value_bytes(kType, kSlice), kPieces = kRow / 16;
-  static constexpr uint32_t kEach = kSplitTile * kPieces / 32;      // pieces of a lane
-  static constexpr uint32_t kRows = 32 / kPieces;                   // of one piece a lane
-  static constexpr uint32_t kInLine = kRow < 128 ? 128 / kRow : 1;  // rows of a line of 128 bytes
-  static_assert(kRow >= 32 && (kBytes<kType> || kInLine == 1));
+  static constexpr uint32_t kEach = kSplitTile * kPieces / 32;  // pieces of a lane
+  static constexpr uint32_t kRows = 32 / kPieces;               // of one piece a lane
+  static_assert(!kIndices<kType> || kRow == 64);
 
   /// Of the first piece that the lane copies.
   static __device__ __forceinline__ uint32_t row() { return threadIdx.x % 32 / kPieces; }
@@ -39,13 +38,12 @@ struct SliceRows {
 };
 
 /// A warp's stage of its ring: keys, values; codes: then eight bytes of scales of each. Pieces of a
-/// row change places from row to row, so that lanes meet no bank twice; shorter rows do so two or
-/// four together, as they fill a line of 128 bytes.
-template <KvDtype kKey, KvDtype kValue, uint32_t kDims>
+/// row change places from row to row, so that lanes meet no bank twice; rows of 64 bytes do so in
+/// pairs that fill a line of 128.
+template <KvDtype kKey, KvDtype kValue>
 struct Stage {
-  static constexpr uint32_t kSlice = kDims;
-  using K = SliceRows<kKey, kSlice>;
-  using V = SliceRows<kValue, kSlice>;
+  using K = SliceRows<kKey>;
+  using V = SliceRows<kValue>;
   static constexpr uint32_t kKeys = kSplitTile;
   static constexpr bool kCodes = kBytes<kKey>;
   static constexpr uint32_t kValues = kKeys * K::kRow, kScales = kValues + kKeys * V::kRow;
@@ -54,15 +52,12 @@ struct Stage {
 
   /// Where a byte of a key, or of a key's values, lies.
   static __device__ __forceinline__ uint32_t key_at(uint32_t row, uint32_t column) {
-    if constexpr (K::kInLine > 1) {  // by what a quad of lanes reads of a row
-      constexpr uint32_t kRead = kIndices<kKey> ? 16 : 32;
-      return row * K::kRow + (column ^ row / K::kInLine % (K::kRow / kRead) * kRead);
-    }
+    if constexpr (kIndices<kKey>) return row * K::kRow + (column ^ (row >> 1 & 3u) << 4);
     return row * K::kRow + (column ^ DeviceCodec<kKey>::key_swizzle(row));
   }
   static __device__ __forceinline__ uint32_t value_at(uint32_t row, uint32_t column) {
-    if constexpr (V::kInLine > 1) {
-      return kValues + ((row * V::kRow + column) ^ row / V::kInLine % (8 / V::kInLine) << 5);
+    if constexpr (kIndices<kValue>) {
+      return kValues + ((row * V::kRow + column) ^ (row >> 1 & 3u) << 5);
     }
     return kValues + row * V::kRow + (column ^ DeviceCodec<kValue>::value_swizzle(row));
   }
@@ -109,16 +104,6 @@ __device__ __forceinline__ SlotRows slot_at(const Tiles& s, uint32_t slot) {
           s.base + (block + uint64_t{in_block * s.v_row_bytes})};
 }
 
-/// Starts the copy of a row's scales of a slice, zeros where `copies` is not set.
-template <class T>
-__device__ __forceinline__ void fetch_scales(uint32_t to, const std::byte* from, bool copies) {
-  if constexpr (T::kSlice == 64) {
-    cp_async_4_zfill(to, from, copies ? 4 : 0);
-  } else {
-    cp_async_8_zfill(to, from, copies ? 8 : 0);
-  }
-}
-
 /// A tile of which some keys are not seen, or not side by side: row by row, zeros for the others.
 template <class T, bool kSeveral>
 __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_t to) {
@@ -149,7 +134,7 @@ __device__ __forceinline__ void fetch_some(const Tiles& s, uint32_t key, uint32_
       const uint32_t r = i % T::kKeys;
       const bool value = i >= T::kKeys, seen = key + r >= s.begin && key + r <= s.newest;
       const std::byte* from = seen ? row_of(r, value) + (value ? s.v_scales : s.k_scales) : s.base;
-      fetch_scales<T>(to + T::kScales + i * 8, from, seen);
+      cp_async_8_zfill(to + T::kScales + i * 8, from, seen ? 8 : 0);
     }
   }
 }
@@ -188,13 +173,13 @@ __device__ __forceinline__ LaneCopy make_copy(const Tiles& s) {
   return c;
 }
 
-/// Into a stage: row i of the lane's rows of values, which are V::kRows apart: 2, 4, or more, whose
-/// pieces lie alike.
+/// Into a stage: row i of the lane's rows of values, which are V::kRows apart: 2 (bf16), 4 (q8_0),
+/// or 8 (q4), whose pieces lie alike.
 template <class V>
 __device__ __forceinline__ uint32_t value_row(const LaneCopy& c, uint32_t i) {
   constexpr uint32_t kRow = V::kRows * V::kRow;
-  if constexpr (V::kRows >= 8) return c.to_v + i * kRow;
-  return (c.to_v ^ (V::kRows == 4 ? (i & 1u) << 6 : (i & 3u) << 5)) + i * kRow;
+  if constexpr (kIndices<V::kType>) return c.to_v + i * kRow;
+  return (c.to_v ^ (kBytes<V::kType> ? (i & 1u) << 6 : (i & 3u) << 5)) + i * kRow;
 }
 
 /// The tile at `at` with the newest key, or with keys of this call, which windowed layers have
@@ -226,7 +211,7 @@ __device__ __forceinline__ void fetch_last(const Tiles& s, const LaneCopy& c, co
     if (s.ring != 0 && is_new) {
       from = new_row<kSeveral>(s, key + r, value) + (value ? s.v_scales : s.k_scales);
     }
-    fetch_scales<T>(to + c.to_scales, from, r <= newest);
+    cp_async_8_zfill(to + c.to_scales, from, r <= newest ? 8 : 0);
   }
 }
 
@@ -251,12 +236,7 @@ __device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_
     cp_async_16(to + value_row<V>(c, i), at.v + (c.v + i * c.v_step));
   }
   if constexpr (T::kCodes) {
-    const std::byte* from = (threadIdx.x % 32 < T::kKeys ? at.k : at.v) + c.scales;
-    if constexpr (T::kSlice == 64) {
-      cp_async_4(to + c.to_scales, from);
-    } else {
-      cp_async_8(to + c.to_scales, from);
-    }
+    cp_async_8(to + c.to_scales, (threadIdx.x % 32 < T::kKeys ? at.k : at.v) + c.scales);
   }
 }
 
@@ -265,18 +245,11 @@ __device__ __forceinline__ void fetch(const Tiles& s, const LaneCopy& c, uint32_
 /// A slice's queries in shared memory are A operands of products, word by word as lanes take them:
 /// four words a lane and product. With up to eight vectors (kPairs) rows 8 to 15 of a product are
 /// what rounding lost of rows 0 to 7; q8_0 with more: products of coarse and of fine terms in turn.
-template <KvDtype kType, bool kPairs, uint32_t kSlice>
-constexpr uint32_t kProducts = kSlice / (kBytes<kType> && kPairs ? 32 : 16);
+template <KvDtype kType, bool kPairs>
+constexpr uint32_t kProducts = kBytes<kType>&& kPairs ? 4 : 8;
 
-/// Whether the lane has elements of a slice's vector, four a lane.
-template <uint32_t kSlice>
-__device__ __forceinline__ bool has_elements() {
-  return kSlice == 128 || threadIdx.x % 32 < kSlice / 4;
-}
-
-/// The lane's elements 4 * lane, .. of vector v to operands; zeros in lanes that have none. Returns
-/// what a unit is worth (codes).
-template <KvDtype kType, bool kPairs, uint32_t kSlice>
+/// The lane's elements 4 * lane, .. of vector v to operands. Returns what a unit is worth (codes).
+template <KvDtype kType, bool kPairs>
 __device__ __forceinline__ float store_query(float4 x, uint32_t v, uint4* to) {
   const uint32_t lane = threadIdx.x % 32, c = lane / 8, t = lane % 8 / 2, r = lane % 2;
   if constexpr (kBytes<kType>) {
@@ -294,8 +267,6 @@ __device__ __forceinline__ float store_query(float4 x, uint32_t v, uint4* to) {
       coarse |= static_cast<uint32_t>(max(-127, min(127, first)) & 255) << (8 * i);
       fine |= static_cast<uint32_t>(max(-127, min(127, second)) & 255) << (8 * i);
     }
-    const float worth = top * (1.0f / (127.0f * kQueryFine));
-    if (!has_elements<kSlice>()) return worth;
     if constexpr (kPairs) {
       reinterpret_cast<uint2*>(to + c * 32 + v * 4 + t)[r] = {coarse, fine};
     } else {
@@ -303,9 +274,8 @@ __device__ __forceinline__ float store_query(float4 x, uint32_t v, uint4* to) {
       at[0] = coarse;
       at[32 * 4] = fine;
     }
-    return worth;
+    return top * (1.0f / (127.0f * kQueryFine));
   } else {
-    if (!has_elements<kSlice>()) return 1.0f;
     const uint32_t a = pack_bf16(x.x, x.y), b = pack_bf16(x.z, x.w);
     uint4* at = to + (c * 2 + r) * 32 + v % 8 * 4 + t;
     if constexpr (kPairs) {

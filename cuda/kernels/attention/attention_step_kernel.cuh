@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Attention of few rows, bf16, q8_0 or q4 rows (or keys in q8_0 and values in q4) whose heads are
-// whole slices of 128 dims, or half of one: what attention_ring.cu does for all, in few
-// instructions. attention_step.cu has the kernels for one row a sequence (a decode step),
-// attention_step_rows.cu those for several (drafts that are verified).
+// whole slices of 128 dims: what attention_ring.cu does for all, in few instructions.
+// attention_step.cu has the kernels for one row a sequence (a decode step), attention_step_rows.cu
+// those for several (drafts that are verified).
 //   A block takes one KV head, its query vectors (rows times group) and a span of keys; its eight
 //   warps form teams that take tiles in turn, a warp for each slice of a head. Queries become
 //   operands once a block, in shared memory.
@@ -10,7 +10,6 @@
 #pragma once
 
 #include <algorithm>
-#include <iterator>
 
 #include "cuda/kernels/attention/attention_meet.cuh"
 #include "cuda/kernels/attention/attention_step_products.cuh"
@@ -44,13 +43,11 @@ struct Target {
 };
 
 /// Rotates back 128 neighbouring elements of a warp, four a lane, of values that are stored rotated
-/// (kv/rotation.h), kSlice together. Partial results are rotated back too, so their merge has
-/// nothing more to do.
-template <uint32_t kSlice>
+/// (kv/rotation.h). Partial results are rotated back too, so their merge has nothing more to do.
 __device__ __forceinline__ float4 rotated_back(float4 sum) {
   float x[4] = {sum.x, sum.y, sum.z, sum.w};
-  hadamard<true>(x, kSlice);
-  rotation_signs<true>(x, kSlice);
+  hadamard<true>(x, kMostRotated);
+  rotation_signs<true>(x, kMostRotated);
   return {x[0], x[1], x[2], x[3]};
 }
 
@@ -66,14 +63,12 @@ __device__ __forceinline__ void finish(Sums<F>& s, uint32_t team, uint32_t membe
   float *m = shared, *l = shared + F::kTeams * 16, *sums = shared + 2 * F::kTeams * 16;
   for_sums<F, kPairs>(s, [&](uint32_t v, uint32_t d, int h, float4 x) {
     if (d == 0) m[team * 16 + v] = s.m[h], l[team * 16 + v] = s.l[h];
-    *reinterpret_cast<float4*>(sums + (team * F::kMost + v) * F::kParkedPitch + member * F::kSlice +
+    *reinterpret_cast<float4*>(sums + (team * F::kMost + v) * F::kParkedPitch + member * kSlice +
                                d) = x;
   });
   __syncthreads();
-  // In whole warps: who rotates back needs all lanes.
-  const uint32_t all_sums = to.vectors * F::kDim, whole = (all_sums + 127) / 128 * 128;
 #pragma unroll 1
-  for (uint32_t i = threadIdx.x * 4; i < whole; i += kThreads * 4) {
+  for (uint32_t i = threadIdx.x * 4; i < to.vectors * F::kDim; i += kThreads * 4) {
     const uint32_t v = i / F::kDim, d = i % F::kDim;
     float top = -INFINITY, all = 0.0f;
     float4 sum = {};
@@ -88,17 +83,17 @@ __device__ __forceinline__ void finish(Sums<F>& s, uint32_t team, uint32_t membe
           fma4(f, *reinterpret_cast<const float4*>(sums + (w * F::kMost + v) * F::kParkedPitch + d),
                sum);
     }
-    if constexpr (is_rotated(F::T::V::kType)) sum = rotated_back<F::kSlice>(sum);
-    if (F::kSlice == 128 || i < all_sums) to.store(v, d, sum, top, all);
+    if constexpr (is_rotated(F::T::V::kType)) sum = rotated_back(sum);
+    to.store(v, d, sum, top, all);
   }
 }
 
-template <KvDtype kKey, KvDtype kValue, uint32_t kDim, bool kPairs, uint32_t kSpace, bool kSeveral>
+template <KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, uint32_t kSpace, bool kSeveral>
 __global__ void __launch_bounds__(kThreads, 1)
     attention_step_kernel(const __grid_constant__ AttentionArgs a) {
-  using F = Form<kKey, kValue, kDim, kPairs, kSpace, kSeveral>;
+  using F = Form<kKey, kValue, kTeam, kPairs, kSpace, kSeveral>;
   using T = typename F::T;
-  constexpr uint32_t kKeys = T::kKeys, kSlice = F::kSlice, kTeam = F::kTeam;
+  constexpr uint32_t kKeys = T::kKeys;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ uint4 terms[kTeam][32 * F::kCount];
   __shared__ float unit[kTeam][16];
@@ -162,8 +157,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (v >= vectors) continue;
       uint64_t at = v * F::kDim;
       if constexpr (kSeveral) at = v / a.group * a.p.q_stride + v % a.group * F::kDim;
-      x[j] = {};
-      if (has_elements<kSlice>()) x[j] = reinterpret_cast<const float4*>(from + at)[lane];
+      x[j] = reinterpret_cast<const float4*>(from + at)[lane];
     }
   };
   bool ready = false;
@@ -183,8 +177,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         for (uint32_t j = 0; j < kTeam; ++j) {
           const uint32_t v = v0 + j * F::kTeams;
           if (v >= vectors) break;
-          const float of = store_query<kKey, kPairs, kSlice>(fma4(a.p.scale * kLog2E, x[j], {}), v,
-                                                             terms[member]);
+          const float of =
+              store_query<kKey, kPairs>(fma4(a.p.scale * kLog2E, x[j], {}), v, terms[member]);
           if (lane == 0) unit[member][v] = of;
         }
         v0 += F::kTeams * kTeam;
@@ -209,7 +203,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     at = at == ahead * T::kBytesOf ? 0 : at + T::kBytesOf;
     float scores[F::kScores];
     score_tile<F, kPairs>(stage, read, q, worth, scores);
-    share_scores<F>(scores, exchange, i - ahead, team, member);
+    share_scores<F, kTeam>(scores, exchange, i - ahead, team, member);
     sums.fold(tiles, coming - ahead * F::kTeams * kKeys, scores);
     if constexpr (T::kCodes) {
 #pragma unroll
@@ -235,21 +229,18 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // --- host ---
 
-template <KvDtype kKey, KvDtype kValue, uint32_t kDim, bool kPairs, uint32_t kSpace, bool kSeveral>
+template <KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, uint32_t kSpace, bool kSeveral>
 struct Launch {
-  using F = Form<kKey, kValue, kDim, kPairs, kSpace, kSeveral>;
+  using F = Form<kKey, kValue, kTeam, kPairs, kSpace, kSeveral>;
   static constexpr auto* kKernel =
-      attention_step_kernel<kKey, kValue, kDim, kPairs, kSpace, kSeveral>;
+      attention_step_kernel<kKey, kValue, kTeam, kPairs, kSpace, kSeveral>;
   static constexpr uint32_t kShared = F::kForm.shared_bytes;
   static_assert(sizeof(MeetShare<kThreads>) <= kShared);
 
   static Status prepare() {
-    const auto set = [](cudaFuncAttribute attribute, int value) {
-      return kernel_status(cudaFuncSetAttribute(kKernel, attribute, value), "attention_step");
-    };
-    SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
-    // As matvec.cu, whose blocks may lie beside it.
-    return set(cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    return kernel_status(
+        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
+        "attention_step");
   }
   static Status launch(const AttentionArgs& a, bool pdl, cudaStream_t stream) {
     const LaunchShape shape = {dim3(a.p.kv.n_heads, a.n_blocks, a.max_splits), dim3(kThreads),
@@ -259,30 +250,24 @@ struct Launch {
 };
 
 /// f(Launch) of a layer: one for each pair of codecs, width of heads, number of vectors, and room.
-template <bool kSeveral, KvDtype kKey, KvDtype kValue, uint32_t kDim, bool kPairs, class Fn>
+template <bool kSeveral, KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, class Fn>
 Status with_room(uint32_t room, const Fn& f) {
-  if constexpr (room_of_heads(kDim, kStepRoom) == kStepRoom) {
-    if (room == kStepRoom) return f(Launch<kKey, kValue, kDim, kPairs, kStepRoom, kSeveral>{});
-  }
-  return f(Launch<kKey, kValue, kDim, kPairs, kSmallStepRoom, kSeveral>{});
+  return room == kStepRoom ? f(Launch<kKey, kValue, kTeam, kPairs, kStepRoom, kSeveral>{})
+                           : f(Launch<kKey, kValue, kTeam, kPairs, kSmallStepRoom, kSeveral>{});
 }
-template <bool kSeveral, KvDtype kKey, KvDtype kValue, uint32_t kDim, class Fn>
+template <bool kSeveral, KvDtype kKey, KvDtype kValue, int kTeam, class Fn>
 Status with_vectors(uint32_t room, bool pairs, const Fn& f) {
-  return pairs ? with_room<kSeveral, kKey, kValue, kDim, true>(room, f)
-               : with_room<kSeveral, kKey, kValue, kDim, false>(room, f);
+  return pairs ? with_room<kSeveral, kKey, kValue, kTeam, true>(room, f)
+               : with_room<kSeveral, kKey, kValue, kTeam, false>(room, f);
 }
 template <bool kSeveral, KvDtype kKey, KvDtype kValue, class Fn>
-Status with_dim(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
+Status with_team(uint32_t room, uint32_t dim, bool pairs, const Fn& f) {
   // A codec says in one place whether it has forms at all, so that a new one cannot be forgotten.
   static_assert(step_takes(kKey, kKey, kStepSlice) == DeviceCodec<kKey>::kStep &&
                 step_takes(kValue, kValue, kStepSlice) == DeviceCodec<kValue>::kStep);
   if constexpr (step_takes(kKey, kValue, kStepSlice)) {
-    static_assert(std::size(kStepDims) == 3);
-    if (dim == kStepDims[0])
-      return with_vectors<kSeveral, kKey, kValue, kStepDims[0]>(room, pairs, f);
-    if (dim == kStepDims[1])
-      return with_vectors<kSeveral, kKey, kValue, kStepDims[1]>(room, pairs, f);
-    return with_vectors<kSeveral, kKey, kValue, kStepDims[2]>(room, pairs, f);
+    if (dim == kStepSlice) return with_vectors<kSeveral, kKey, kValue, 1>(room, pairs, f);
+    return with_vectors<kSeveral, kKey, kValue, 2>(room, pairs, f);
   } else {
     return Status::error(Code::kInternal, "kernel attention_step has no form for KV codecs %u, %u",
                          static_cast<uint32_t>(kKey), static_cast<uint32_t>(kValue));
@@ -299,7 +284,9 @@ Status with_launch(uint32_t room, const StepCodecs& types, uint32_t dim, bool pa
       [&]<KvDtype kKey>() {
         return visit_kv_codec(
             types.v,
-            [&]<KvDtype kValue>() { return with_dim<kSeveral, kKey, kValue>(room, dim, pairs, f); },
+            [&]<KvDtype kValue>() {
+              return with_team<kSeveral, kKey, kValue>(room, dim, pairs, f);
+            },
             none);
       },
       none);
@@ -311,7 +298,7 @@ Status prepare_all(const KernelConfig& config) {
   const uint32_t room = step_room(config.device);
   if (room == 0) return Status::ok();
   for (const StepCodecs& types : kStepCodecs) {
-    for (const uint32_t dim : kStepDims) {
+    for (const uint32_t dim : {kStepSlice, 2 * kStepSlice}) {
       for (const bool pairs : {true, false}) {
         SHARPI_TRY(
             with_launch<kSeveral>(room, types, dim, pairs, [&](auto f) { return f.prepare(); }));

@@ -11,7 +11,7 @@
 
 namespace sharpi::cuda {
 
-constexpr uint32_t kStepSlice = 128;  // dims of a head that a warp has at most
+constexpr uint32_t kStepSlice = 128;  // dims of a head that a warp has
 constexpr uint32_t kStepWarps = 8, kStepThreads = kStepWarps * 32;
 constexpr uint32_t kMostStepStages = 4;
 /// Query vectors of a KV head that the forms with pairs take, and the others.
@@ -38,19 +38,11 @@ inline constexpr StepCodecs kStepCodecs[] = {
     {KvDtype::kQ4, KvDtype::kQ4},
     {KvDtype::kQ8_0, KvDtype::kQ4},
 };
-/// The widths of heads that have forms: half a slice, one, two.
-inline constexpr uint32_t kStepDims[] = {kStepSlice / 2, kStepSlice, 2 * kStepSlice};
-/// Whether such rows have a form of the kernel.
+/// Whether such rows have a form of the kernel: heads of one or two slices.
 constexpr bool step_takes(KvDtype k, KvDtype v, uint32_t dim) {
-  return std::ranges::count(kStepDims, dim) != 0 &&
+  return (dim == kStepSlice || dim == 2 * kStepSlice) &&
          std::ranges::any_of(kStepCodecs,
                              [&](const StepCodecs& c) { return c.k == k && c.v == v; });
-}
-
-/// Heads of half a slice take the smaller room everywhere, two stages of bf16 rows or four of
-/// others: it leaves room for blocks of the launch behind, which ask for their weights meanwhile.
-constexpr uint32_t room_of_heads(uint32_t dim, uint32_t room) {
-  return dim < kStepSlice ? kSmallStepRoom : room;
 }
 
 /// A form of the kernel: for codecs, a width of heads, up to kStepPairs vectors (`pairs`) or
@@ -67,13 +59,12 @@ struct StepForm {
 };
 constexpr StepForm step_form(KvDtype k, KvDtype v, uint32_t dim, bool pairs, uint32_t room) {
   StepForm f = {};
-  room = room_of_heads(dim, room);
-  const uint32_t slice = std::min(dim, kStepSlice), team = dim / slice, teams = kStepWarps / team;
+  const uint32_t team = dim / kStepSlice, teams = kStepWarps / team;
   const uint32_t scores = kSplitTile / 4 * (pairs ? 1 : 2);  // of a thread
-  f.count = slice / (uses_codes(k) && pairs ? 32 : 16);
+  f.count = uses_codes(k) && pairs ? 4 : 8;
   f.exchange = team > 1 ? teams * 2 * team * 32 * scores : 4;
   f.static_bytes = team * f.count * 32 * 16 + 512;
-  const uint32_t values = value_bytes(k, slice) + value_bytes(v, slice);
+  const uint32_t values = value_bytes(k, kStepSlice) + value_bytes(v, kStepSlice);
   f.ring_bytes = kStepWarps * kSplitTile * (values + (uses_codes(k) ? 2 * 8 : 0));
   f.stages = std::min((room - 4 * f.exchange - f.static_bytes) / f.ring_bytes, kMostStepStages);
   f.parked_pitch = dim + 4;

@@ -12,7 +12,7 @@ namespace sharpi::cuda::step {
 /// Where a lane reads in a stage.
 struct LaneRead {
   uint32_t k[4];  // chunk c of keys (bf16: c % 2)
-  uint32_t v[4];  // chunk c of values (bf16: all; short rows: chunk c / 2 of row c % 2 of a pair)
+  uint32_t v[4];  // chunk c of values (bf16: all; q4: 64 dims c / 2 of row c % 2 of a pair)
   uint32_t scales;
 };
 template <class T>
@@ -21,10 +21,10 @@ __device__ __forceinline__ void read_keys(LaneRead* r) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   if constexpr (kIndices<K::kType>) {
 #pragma unroll
-    for (uint32_t c = 0; c < T::kSlice / 32; ++c) r->k[c] = kept(T::key_at(g, 16 * c + 4 * t));
+    for (uint32_t c = 0; c < 4; ++c) r->k[c] = kept(T::key_at(g, 16 * c + 4 * t));
   } else if constexpr (kBytes<K::kType>) {
 #pragma unroll
-    for (uint32_t c = 0; c < T::kSlice / 32; ++c) r->k[c] = kept(T::key_at(g, 32 * c + 8 * t));
+    for (uint32_t c = 0; c < 4; ++c) r->k[c] = kept(g * K::kRow + 8 * t + 32 * (c ^ (g & 3u)));
   } else {
 #pragma unroll
     for (uint32_t c = 0; c < 2; ++c) r->k[c] = kept(g * K::kRow + 16 * t + 64 * (c ^ (g & 1u)));
@@ -35,12 +35,10 @@ __device__ __forceinline__ void read_values(LaneRead* r) {
   using V = typename T::V;
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t values = T::kValues + 2 * t * V::kRow;
-  if constexpr (V::kInLine > 1) {
-    constexpr uint32_t kRead = value_bytes(V::kType, kPairs ? 8 : 4);  // of a row at once
-    constexpr uint32_t kLoads = V::kSlice / (kIndices<V::kType> || kPairs ? 64 : 32);
+  if constexpr (kIndices<V::kType>) {
 #pragma unroll
-    for (uint32_t c = 0; c < 2 * kLoads; ++c) {
-      r->v[c] = kept(T::value_at(2 * t + c % 2, c / 2 * 32 + kRead * g));
+    for (uint32_t c = 0; c < 4; ++c) {
+      r->v[c] = kept(T::value_at(2 * t + c % 2, c / 2 * 32 + (kPairs ? 4 : 2) * g));
     }
   } else if constexpr (kBytes<V::kType>) {
 #pragma unroll
@@ -68,13 +66,13 @@ __device__ __forceinline__ void score_tile(const uint8_t* stage, const LaneRead&
                                            const float (&worth)[2], float (&s)[F::kScores]) {
   using T = typename F::T;
   using K = typename T::K;
-  using Codec = KeyCodec<K::kType, int{T::kSlice}>;
+  using Codec = KeyCodec<K::kType, kSlice>;
   const uint8_t* scales = stage + lane.scales;
 #pragma unroll
   for (uint32_t tile = 0; tile < T::kKeys / 8; ++tile) {
     uint32_t raw[Codec::kHalf];
 #pragma unroll
-    for (uint32_t c = 0; c < T::kSlice / 32; ++c) {
+    for (uint32_t c = 0; c < 4; ++c) {
       if constexpr (kIndices<K::kType>) {
         raw[c] = *reinterpret_cast<const uint32_t*>(stage + lane.k[c] + tile * 8 * K::kRow);
       } else if constexpr (kBytes<K::kType>) {
@@ -118,7 +116,7 @@ struct CodeWeights {
         __byte_perm(block < 2 ? scales[i].x : scales[i].y, block < 2 ? scales[i].z : scales[i].w,
                     block % 2 == 0 ? 0x5410u : 0x7632u);
     const auto scale = reinterpret_cast<const __half2&>(pair);
-    const __half2 x = __hmul2(ValueCodec<F::T::V::kType, int{F::kSlice}>::bounded(scale), p[i][h]);
+    const __half2 x = __hmul2(ValueCodec<F::T::V::kType, kSlice>::bounded(scale), p[i][h]);
     return reinterpret_cast<const uint32_t&>(x);
   }
 };
@@ -148,29 +146,21 @@ __device__ __forceinline__ void spread_levels(uint32_t first, uint32_t other, ui
 template <class V, bool kPairs>
 __device__ __forceinline__ void spread_rows(const uint8_t* rows, const LaneRead& lane, int c,
                                             uint32_t (&x)[8]) {
-  const uint8_t* from[2];
-  if constexpr (V::kInLine == 1) {
-    from[0] = rows + lane.v[c];
-    from[1] = from[0] + V::kRow;
-  } else {
-    constexpr bool kHalves = kIndices<V::kType> && !kPairs;  // two chunks behind one place
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      from[r] = rows + lane.v[(kHalves ? c / 2 : c) * 2 + r] + (kHalves ? c % 2 * 16 : 0);
-    }
-  }
   if constexpr (kIndices<V::kType>) {
+    const int at = kPairs ? 2 * c : c / 2 * 2;
+    const uint8_t* from[2] = {rows + lane.v[at] + (kPairs ? 0 : c % 2 * 16),
+                              rows + lane.v[at + 1] + (kPairs ? 0 : c % 2 * 16)};
     using Word = std::conditional_t<kPairs, uint32_t, uint16_t>;
     spread_levels<kPairs>(*reinterpret_cast<const Word*>(from[0]),
                           *reinterpret_cast<const Word*>(from[1]), x);
   } else if constexpr (kPairs) {
-    const auto first = *reinterpret_cast<const uint2*>(from[0]);
-    const auto other = *reinterpret_cast<const uint2*>(from[1]);
+    const auto first = *reinterpret_cast<const uint2*>(rows + lane.v[c]);
+    const auto other = *reinterpret_cast<const uint2*>(rows + lane.v[c] + V::kRow);
     spread_codes(first.x, other.x, x);
     spread_codes(first.y, other.y, x + 4);
   } else {
-    spread_codes(*reinterpret_cast<const uint32_t*>(from[0]),
-                 *reinterpret_cast<const uint32_t*>(from[1]), x);
+    spread_codes(*reinterpret_cast<const uint32_t*>(rows + lane.v[c]),
+                 *reinterpret_cast<const uint32_t*>(rows + lane.v[c] + V::kRow), x);
   }
 }
 
@@ -187,7 +177,7 @@ __device__ __forceinline__ void weigh_codes(const uint8_t* stage, const LaneRead
   const uint8_t* rows = stage + part * 16 * V::kRow;
   const CodeWeights<F> weights(stage + lane.scales + (T::kKeys + 16 * part) * 8, w + 4 * part);
 #pragma unroll
-  for (int c = 0; c < F::kChunks * (kPairs ? 1 : 2); ++c) {
+  for (int c = 0; c < (kPairs ? 2 : 4); ++c) {
     uint32_t a[4], x[2][8];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -219,15 +209,14 @@ __device__ __forceinline__ void weigh_wide(const uint8_t* stage, const LaneRead&
     }
   }
 #pragma unroll
-  for (int c = 0; c < F::kChunks; ++c) {
+  for (int c = 0; c < 2; ++c) {
     uint32_t raw[16];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto v = *reinterpret_cast<const uint4*>(row + (i % 2 + i / 2 * 8) * V::kRow + c * 128);
       raw[4 * i] = v.x, raw[4 * i + 1] = v.y, raw[4 * i + 2] = v.z, raw[4 * i + 3] = v.w;
     }
-    ValueCodec<V::kType, int{F::kSlice}>::template multiply<kPairs>(raw, nullptr, 0, c, p,
-                                                                    sums.o[c]);
+    ValueCodec<V::kType, kSlice>::template multiply<kPairs>(raw, nullptr, 0, c, p, sums.o[c]);
   }
 }
 

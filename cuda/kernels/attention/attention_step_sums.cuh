@@ -9,14 +9,12 @@
 
 namespace sharpi::cuda::step {
 
-template <KvDtype kKey, KvDtype kValue, uint32_t kWidth, bool kPairs, uint32_t kSpace, bool kMany>
+template <KvDtype kKey, KvDtype kValue, int kTeam, bool kPairs, uint32_t kSpace, bool kMany>
 struct Form {
   static constexpr bool kSeveral = kMany;
-  static constexpr uint32_t kDim = kWidth, kSlice = std::min(kWidth, kStepSlice);
-  static constexpr uint32_t kTeam = kDim / kSlice, kTeams = kWarps / kTeam;
-  static constexpr int kChunks = kSlice / 64;  // of the sums
+  static constexpr uint32_t kTeams = kWarps / kTeam, kDim = kTeam * kSlice;
   static constexpr int kHalves = kPairs ? 1 : 2;
-  using T = Stage<kKey, kValue, kSlice>;
+  using T = Stage<kKey, kValue>;
   static constexpr bool kCodes = T::kCodes;
   static constexpr int kEach = T::kKeys / 4, kScores = kEach * kHalves;  // of a thread
   static constexpr StepForm kForm = step_form(kKey, kValue, kDim, kPairs, kSpace);
@@ -24,22 +22,21 @@ struct Form {
   static constexpr uint32_t kMost = kPairs ? kStepPairs : kSplitVectors;  // vectors
   static constexpr uint32_t kRing = kForm.ring_bytes, kStages = kForm.stages;
   static constexpr uint32_t kParkedPitch = kForm.parked_pitch;
-  static_assert(kCount == kProducts<kKey, kPairs, kSlice> && kRing == kWarps * T::kBytesOf);
+  static_assert(kCount == kProducts<kKey, kPairs> && kRing == kWarps * T::kBytesOf);
   static_assert(kStages >= 1 && kForm.shared_bytes + kForm.static_bytes <= kSpace);
 };
 
 /// What a warp has summed up: running maxima and sums of weights, values of its slice.
 template <class F>
 struct Sums {
-  static constexpr int kBias = !F::kCodes ? 1 : F::kHalves == 1 ? F::kChunks : 2 * F::kChunks;
-  static constexpr int kAll = F::kChunks * 32;  // sums of values
-  float m[F::kHalves], l[F::kHalves], o[F::kChunks][8][4], bias[kBias][4];
+  static constexpr int kBias = !F::kCodes ? 1 : F::kHalves == 1 ? 2 : 4;
+  float m[F::kHalves], l[F::kHalves], o[2][8][4], bias[kBias][4];
 
   __device__ __forceinline__ void start() {
 #pragma unroll
     for (int h = 0; h < F::kHalves; ++h) m[h] = -INFINITY, l[h] = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kAll; ++i) o[i / 32][i / 4 % 8][i % 4] = 0.0f;
+    for (int i = 0; i < 64; ++i) o[i / 32][i / 4 % 8][i % 4] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4 * kBias; ++i) bias[i / 4][i % 4] = 0.0f;
   }
@@ -95,7 +92,7 @@ struct Sums {
     }
     if (!__any_sync(0xFFFFFFFFu, grew)) return;
 #pragma unroll
-    for (int i = 0; i < kAll; ++i) o[i / 32][i / 4 % 8][i % 4] *= factor[i % 4 / 2 % F::kHalves];
+    for (int i = 0; i < 64; ++i) o[i / 32][i / 4 % 8][i % 4] *= factor[i % 4 / 2 % F::kHalves];
 #pragma unroll
     for (int i = 0; i < (F::kCodes ? 4 * kBias : 0); ++i) {
       bias[i / 4][i % 4] *= factor[i % 4 / 2 % F::kHalves];
@@ -104,10 +101,9 @@ struct Sums {
 };
 
 /// The partial scores of a team's slices, added up; the same order in every warp.
-template <class F>
+template <class F, int kTeam>
 __device__ __forceinline__ void share_scores(float (&s)[F::kScores], float* exchange,
                                              uint32_t round, uint32_t team, uint32_t member) {
-  constexpr uint32_t kTeam = F::kTeam;
   if constexpr (kTeam > 1) {
     constexpr uint32_t kFours = F::kScores / 4;
     auto* mine = reinterpret_cast<float4*>(exchange) +
@@ -137,7 +133,7 @@ __device__ __forceinline__ void for_sums(const Sums<F>& s, const Fn& f) {
 #pragma unroll
   for (int h = 0; h < F::kHalves; ++h) {
 #pragma unroll
-    for (int part = 0; part < 4 * F::kChunks; ++part) {
+    for (int part = 0; part < 8; ++part) {
       float x[4];
       uint32_t d = 0;
 #pragma unroll

@@ -116,8 +116,7 @@ __device__ __forceinline__ void within(float& low, float& high) {
   high = __fsub_rn(a, b);
 }
 
-/// kFours: 128 i + 4 lane + j in x[4 i + j], b = 128 or 64. Else lane + 32 i in x[i], any b up to
-/// 128.
+/// kFours: 128 i + 4 lane + j in x[4 i + j], b = 128. Else lane + 32 i in x[i], any b up to 128.
 /// Stages are a loop, because a step of one row executes them once: fetching what unrolled stages
 /// are made of would take longer than executing it. The lane's number goes through it backwards, a
 /// bit a stage: else every stage would read the number anew, which takes as long as a shuffle.
@@ -131,7 +130,7 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
       within(x[i], x[i + 2]), within(x[i + 1], x[i + 3]);
     }
 #pragma unroll 1
-    for (uint32_t apart = 1; 4 * apart < b; apart *= 2, upper *= 2) across(x, apart, upper);
+    for (uint32_t apart = 1; apart < 32; apart *= 2, upper *= 2) across(x, apart, upper);
   } else {
 #pragma unroll 1
     for (uint32_t apart = 1; apart < 32 && apart < b; apart *= 2, upper *= 2) {
@@ -146,15 +145,14 @@ __device__ __forceinline__ void hadamard(float (&x)[kPer], uint32_t b) {
       }
     }
   }
-  const float norm = rotation_norm(b);
+  const float norm = rotation_norm(kFours ? 128 : b);
 #pragma unroll
   for (int i = 0; i < kPer; ++i) x[i] = __fmul_rn(x[i], norm);
 }
 template <bool kFours, int kPer>
 __device__ __forceinline__ void rotation_signs(float (&x)[kPer], uint32_t b) {
   const uint32_t lane = threadIdx.x % 32;
-  // Of four neighbours.
-  [[maybe_unused]] const uint32_t four = kFours ? signs_from(4 * lane % b) : 0;
+  [[maybe_unused]] const uint32_t four = kFours ? signs_from(4 * lane) : 0;  // of four neighbours
 #pragma unroll
   for (int i = 0; i < kPer; ++i) {
     if constexpr (kFours) {

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cuda/kernels/moe/router.h"
-
 namespace sharpi::cuda {
 
 __device__ __forceinline__ float warp_max(float v) {
@@ -80,28 +78,6 @@ __device__ __forceinline__ Choice route_row(float (&v)[kPerLane], uint32_t n_exp
     }
   }
   return {chosen_id, renormalize ? chosen / fmaxf(total, 0x1p-14f) : chosen};
-}
-
-/// The same of a row of the router's, its factor included.
-template <uint32_t kPerLane>
-__device__ __forceinline__ Choice choose_row(const RouterParams& p, uint32_t row, uint32_t lane) {
-  const float* logits = p.logits + row * p.stride;
-  float v[kPerLane];
-#pragma unroll
-  for (uint32_t n = 0; n < kPerLane; ++n) {
-    const uint32_t id = n * 32 + lane;
-    v[n] = id < p.n_experts ? logits[id] * p.logit_scale : -INFINITY;
-  }
-  Choice c = route_row<kPerLane>(v, p.n_experts, p.n_used, p.renormalize, lane);
-  if (p.factors != nullptr && lane < p.n_used) c.weight *= p.factors[c.id];
-  return c;
-}
-/// Where everybody reads it.
-__device__ __forceinline__ void put_choice(const RouterParams& p, uint32_t row, uint32_t lane,
-                                           const Choice& c) {
-  if (lane >= p.n_used) return;
-  p.ids[row * p.n_used + lane] = static_cast<int32_t>(c.id);
-  p.weights[row * p.n_used + lane] = c.weight;
 }
 
 }  // namespace sharpi::cuda

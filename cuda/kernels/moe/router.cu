@@ -22,7 +22,19 @@ __global__ void __launch_bounds__(kRouterWarps * 32)
   const uint32_t row = blockIdx.x * kRouterWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= p.n_rows) return;
   grid_dependency_wait();
-  put_choice(p, row, lane, choose_row<kPerLane>(p, row, lane));
+
+  const float* logits = p.logits + row * p.stride;
+  float v[kPerLane];
+#pragma unroll
+  for (uint32_t n = 0; n < kPerLane; ++n) {
+    const uint32_t id = n * 32 + lane;
+    v[n] = id < p.n_experts ? logits[id] * p.logit_scale : -INFINITY;
+  }
+  const Choice c = route_row<kPerLane>(v, p.n_experts, p.n_used, p.renormalize, lane);
+  if (lane >= p.n_used) return;
+  p.ids[row * p.n_used + lane] = static_cast<int32_t>(c.id);
+  const float factor = p.factors == nullptr ? 1.0f : p.factors[c.id];
+  p.weights[row * p.n_used + lane] = c.weight * factor;
 }
 
 /// Numbers of any sign as integers of the same order, above 0; NaN is the lowest.

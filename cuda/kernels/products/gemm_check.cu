@@ -18,6 +18,11 @@ constexpr GgmlType kOtherTypes[] = {GgmlType::kF32,   GgmlType::kF16,  GgmlType:
 constexpr auto q4 = GgmlType::kQ4_K, q5 = GgmlType::kQ5_K, q6 = GgmlType::kQ6_K,
                q8 = GgmlType::kQ8_0;
 
+void expect(bool ok, const std::string& name) {
+  (ok ? g_passed : g_failed)++;
+  if (!ok) std::printf("FAIL %s\n", name.c_str());
+}
+
 void check_products(Bench& b, bool quick) {
   for (GgmlType t : kTileTypes) {
     const uint32_t odd = ggml_traits(t).block_elements == 32 ? 96 : 256;

@@ -69,13 +69,6 @@ Status check_moe(const MoeParams& p) {
   return Status::ok();
 }
 
-/// Of a choice that the launch of experts makes.
-bool is_complete(const MoeParams& p) {
-  const RouterParams& c = p.choice;
-  return c.n_rows == p.n_rows && c.n_used == p.n_used && c.n_used <= c.n_experts &&
-         c.n_experts == p.up.n_experts && c.ids == p.ids && c.weights == p.weights;
-}
-
 StreamTask stream_task(const MatmulTask& t) {
   StreamTask s = {};
   s.data = reinterpret_cast<const uint8_t*>(t.w.data);
@@ -188,7 +181,6 @@ Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaSt
   s.n_used = p.n_used;
   s.by_panels = make_divider(panels_of(p.up.n_out));
   s.n_groups = s.by_panels.divisor * p.n_used;
-  s.choice = p.choice;
   const bool up_f16 =
       (!gated || streams_in_f16(config, p.gate, false)) && streams_in_f16(config, p.up, false);
   SHARPI_TRY(up_f16 ? launch_matvec(config, s, p.n_rows, nullptr, 0, stream)
@@ -485,11 +477,6 @@ uint64_t moe_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint
 
 Status launch_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream) {
   SHARPI_TRY(check_moe(p));
-  if (p.choice.logits != nullptr && (!is_complete(p) || !chooses_experts(config, p))) {
-    return Status::error(Code::kInternal,
-                         "the launch of %u of %u experts cannot choose them for %u rows", p.n_used,
-                         p.choice.n_experts, p.n_rows);
-  }
   if (!streams_weights(config, p.n_rows)) return launch_grouped_moe(config, p, stream);
   const uint64_t needed = uint64_t{p.n_rows} * p.n_used * p.up.n_out * sizeof(float);
   if (p.workspace_bytes < needed) {

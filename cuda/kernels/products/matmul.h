@@ -17,7 +17,6 @@
 #include "base/host_device.h"
 #include "base/status.h"
 #include "cuda/kernels/kernel_config.h"
-#include "cuda/kernels/moe/router.h"
 #include "cuda/kernels/products/weight_layout.h"
 #include "cuda/kernels/stream_handle.h"
 #include "device/epilogue.h"
@@ -97,9 +96,6 @@ struct MoeParams {
   /// negative: it is skipped. nullptr: the id is the matrix. Matrix 0 is always finite numbers.
   const int32_t* slot_of_expert = nullptr;
   const float* weights = nullptr;  // [n_rows][n_used] device
-  /// With logits: the first launch chooses, and writes `ids` and `weights`, which are the choice's;
-  /// where chooses_experts() says that it does.
-  RouterParams choice;
   /// [experts of the model][outputs], by the id, whatever the matrix is: added to each product of
   /// an expert. nullptr: none.
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
@@ -112,11 +108,6 @@ struct MoeParams {
 };
 uint64_t moe_workspace_bytes(const KernelConfig& config, uint32_t max_rows, uint32_t n_embd,
                              uint32_t d_ff, uint32_t n_experts, uint32_t n_used);
-/// Of the experts' parameters, with a choice: up to kChoosingRows rows that choose from at most
-/// kChosenByExperts of them by their shares, gate and up in tiles. Blocks of two rows are on a
-/// multiprocessor at once; those of more come one after another, and each would choose anew.
-bool chooses_experts(const KernelConfig& config, const MoeParams& p);
-constexpr uint32_t kChosenByExperts = 128, kChoosingRows = 2;
 /// Two launches for up to kStreamedRows rows, six for more.
 Status launch_moe(const KernelConfig& config, const MoeParams& p, cudaStream_t stream);
 

@@ -38,10 +38,6 @@ inline std::vector<uint32_t> checked_rows(uint32_t n) {
   }
   return rows;
 }
-inline void expect(bool ok, const std::string& name) {
-  (ok ? g_passed : g_failed)++;
-  if (!ok) std::printf("FAIL %s\n", name.c_str());
-}
 /// Outputs are poisoned before every launch.
 inline void expect_finite(const std::string& name, const std::vector<float>& v) {
   size_t bad = 0;
@@ -304,84 +300,6 @@ inline void check_moe(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff, u
     expect_close(name + " row " + std::to_string(r), {got.begin() + at, got.begin() + at + n_embd},
                  want, b.config.exact ? kExact : kFastMoe);
   }
-}
-
-/// Experts that the launch of gate and up chooses: ids, weights and sums are those behind a launch
-/// of the router, bit for bit; where chooses_experts() says no, it is refused. Of logits with ties,
-/// and of some that are no numbers.
-inline void check_choice(Bench& b, GgmlType type, uint32_t n_embd, uint32_t d_ff,
-                         uint32_t n_experts, uint32_t n_used, uint32_t n_rows, bool biased) {
-  const Matrix gate(type, n_embd, d_ff, n_experts), up(type, n_embd, d_ff, n_experts),
-      down(type, d_ff, n_embd, n_experts);
-  std::vector<float> logits(uint64_t{n_rows} * n_experts), factors(n_experts);
-  for (float& f : logits) f = std::round(uniform(-20.0f, 20.0f)) * 0.25f;
-  for (float& f : factors) f = uniform(0.5f, 2.0f);
-  logits[0] = logits[n_experts - 1] = NAN;
-  const Buffer<float> dl(logits), df(factors), dx(random_floats(uint64_t{n_rows} * n_embd, 1.0f)),
-      dn(random_floats(n_embd, 1.0f)), dub(random_floats(uint64_t{n_experts} * d_ff, 1.0f)),
-      ddb(random_floats(uint64_t{n_experts} * n_embd, 1.0f));
-  struct Made {
-    std::vector<int32_t> ids;
-    std::vector<float> weights, y;
-  };
-  const std::string name = std::string("choice ") + ggml_traits(type).name + " " +
-                           std::to_string(n_used) + " of " + std::to_string(n_experts) + ", rows " +
-                           std::to_string(n_rows);
-  const auto run = [&](bool by_experts, Made* made) {
-    Buffer<int32_t> ids(std::vector<int32_t>(n_rows * n_used, 0));
-    Buffer<float> weights(std::vector<float>(n_rows * n_used, NAN)),
-        y(std::vector<float>(uint64_t{n_rows} * n_embd, NAN));
-    RouterParams r;
-    r.logits = dl.p;
-    r.stride = r.n_experts = n_experts;
-    r.n_rows = n_rows;
-    r.n_used = n_used;
-    r.renormalize = biased;
-    r.logit_scale = biased ? 1.0f : 0.75f;
-    r.factors = biased ? nullptr : df.p;
-    r.ids = ids.p;
-    r.weights = weights.p;
-    r.pdl = b.config.pdl;
-    MoeParams p;
-    p.x = dx.p;
-    p.x_stride = p.y_stride = n_embd;
-    p.n_rows = n_rows;
-    p.norm_weight = dn.p;
-    p.norm_eps = 1e-6f;
-    p.gate = gate.m, p.up = up.m, p.down = down.m;
-    p.n_used = n_used;
-    p.ids = ids.p;
-    p.weights = weights.p;
-    if (biased) p.gate_bias = p.up_bias = dub.p, p.down_bias = ddb.p;
-    if (biased) p.activation = Epilogue::kSwiGluClamped;
-    p.y = y.p;
-    p.workspace = b.workspace.p;
-    p.workspace_bytes = moe_workspace_bytes(b.config, n_rows, n_embd, d_ff, n_experts, n_used);
-    poison(b.workspace);
-    if (by_experts) p.choice = r;
-    if (by_experts && !chooses_experts(b.config, p)) {
-      expect(!launch_moe(b.config, p, nullptr).is_ok(), name + " is refused");
-      return false;
-    }
-    if (!by_experts) must(launch_router(r, nullptr), name.c_str());
-    must(launch_moe(b.config, p, nullptr), name.c_str());
-    must(cudaDeviceSynchronize(), name.c_str());
-    *made = {ids.host(), weights.host(), y.host()};
-    return true;
-  };
-  const bool takes = !b.config.exact && !b.config.deterministic && n_rows <= kChoosingRows &&
-                     n_experts <= kChosenByExperts && gate.m.layout == WeightLayout::kTiles;
-  Made apart, together;
-  run(false, &apart);
-  expect(run(true, &together) == takes, name + " by the experts' launch");
-  if (!takes) return;
-  expect(together.ids == apart.ids, name + " ids");
-  const auto same = [](const std::vector<float>& a, const std::vector<float>& c) {
-    return std::memcmp(a.data(), c.data(), a.size() * sizeof(float)) == 0;
-  };
-  expect(same(together.weights, apart.weights), name + " weights");
-  expect(same(together.y, apart.y), name + " sums");
-  expect_finite(name, together.y);
 }
 
 /// Experts of squares: in tiles, with last units that are partly filled, of rows that are no tiles,

@@ -105,11 +105,6 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
       check_moe(b, GgmlType::kBF16, 64, 24, 6, 2, rows, false, true, Routing::kRandom, true, false,
                 Experts::kBiased);
       check_squares(b, rows);
-      check_choice(b, mx, 320, 96, 32, 4, rows, true);
-      check_choice(b, q4, 512, 256, 128, 8, rows, false);
-      check_choice(b, q6, 256, 256, 6, 2, rows, rows % 2 != 0);
-      check_choice(b, q8, 96, 64, 160, 8, rows, false);
-      check_choice(b, GgmlType::kBF16, 64, 32, 8, 2, rows, false);
       check_case(b, {{q8}, 672, {48}, rows, Epilogue::kAdd, false, false, false, true});
       // More outputs of a block than threads.
       check_case(b, {{q8}, 256, {34832}, rows, Epilogue::kAdd});

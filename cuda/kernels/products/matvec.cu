@@ -11,7 +11,6 @@
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
-#include "cuda/kernels/moe/route_row.cuh"
 #include "cuda/kernels/products/matvec_parts.cuh"
 #include "cuda/kernels/products/tiles.cuh"
 #include "cuda/kernels/products/unit_product.cuh"
@@ -164,17 +163,11 @@ __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& 
   return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
 }
 
-/// What a thread's first output of one row needs at the end, asked for before the products.
-struct Wanted {
-  float old;    // what y held, with kAdd
-  float2 bias;  // of the sums
-};
-
-/// Adds up the pieces and lets them leave through the epilogue. One row: `wanted` is there.
+/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y of
+/// the thread's first output held.
 template <bool kOne>
 __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
-                                       uint32_t first_group, uint32_t n_groups,
-                                       const Wanted& wanted, Chosen chosen) {
+                                       uint32_t first_group, uint32_t n_groups, float old) {
   const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
@@ -188,17 +181,16 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
       first *= norm;
       second *= norm;
     }
-    const bool ready = kOne && at == threadIdx.x;
     if (p.biased) {
-      float2 bias = wanted.bias;
-      if (!ready) bias = biases_of(p, first_group + group, e % kPanelRows, chosen);
+      const float2 bias = biases_of(p, first_group + group, e % kPanelRows);
       first += bias.x;
       second += bias.y;
     }
     float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
-    float old = wanted.old;
-    if (!ready && p.epilogue == Epilogue::kAdd) old = *y;
-    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second, &old);
+    float held = old;
+    if (kOne && at != threadIdx.x && p.epilogue == Epilogue::kAdd) held = *y;
+    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
+                 kOne ? &held : y);
   }
 }
 
@@ -206,10 +198,10 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
 /// panels of the first expert, then of the second, ...
 template <bool kMoe>
 __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t first,
-                                            uint32_t n_groups, uint32_t v, Chosen chosen) {
+                                            uint32_t n_groups, uint32_t v) {
   const uint32_t member = v / n_groups, group = first + v - member * n_groups;
   const bool gated = is_gated_epilogue(p.epilogue);
-  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0, chosen);
+  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0);
   Panel panel;
   panel.data = ref.data + (!kMoe || gated ? 0 : segment_offset(p, *ref.task, member));
   panel.y = ref.task->y + ref.panel * kPanelRows;
@@ -220,16 +212,6 @@ __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t firs
   panel.first_unit = !kMoe || gated ? 0 : member * p.units;
   panel.type = ref.task->type;
   return panel;
-}
-
-/// The experts of the block's row, by one warp: each block for itself, because a launch in front
-/// would take longer; the first one says it to the launches behind. Not inlined: code of a launch
-/// whose experts are known is not to be longer for it.
-static __device__ __noinline__ void choose_experts(const StreamParams& p, int32_t* chosen) {
-  const uint32_t lane = threadIdx.x % 32;
-  const Choice c = choose_row<kChosenByExperts / 32>(p.choice, blockIdx.y, lane);
-  if (lane < p.n_used) chosen[lane] = static_cast<int32_t>(c.id);
-  if (blockIdx.x == 0) put_choice(p.choice, blockIdx.y, lane, c);
 }
 
 /// One row is staged by the block, several by a launch before (stage_rows.cu). kMoe: expert ids
@@ -251,24 +233,17 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
   RowShare row;
-  Chosen chosen = nullptr;
   if constexpr (kMoe) {
     grid_dependency_wait();
-    if (p.choice.logits != nullptr) {
-      auto* to = reinterpret_cast<int32_t*>(view.shared + view.map.chosen);
-      if (view.warp == 0) choose_experts(p, to);
-      chosen = to;
-    }
     row.load_weights<kMoe>(p, view);
     row.load_inputs_ahead<kMoe>(p, view);
-    if (chosen != nullptr) __syncthreads();
   }
 
   const uint32_t block = blockIdx.x, extra = block < p.more_groups ? 1 : 0;
   const uint32_t n_groups = p.groups + extra, first = block * p.groups + min(block, p.more_groups);
   auto* panels = reinterpret_cast<Panel*>(shared_bytes + view.map.panels);
   if (threadIdx.x < n_groups * panels_per_group(p)) {
-    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x, chosen);
+    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
   }
   const uint32_t barriers = shared_address(shared_bytes) + view.map.barriers;
   Parts parts(p, view, barriers + p.n_warps * p.n_stages * 8);
@@ -288,10 +263,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   ring.stage = ring.parity = 0;
   fill_ring<kOne>(p, view, ring, at);
 
-  Wanted wanted = {};
-  const bool wants = kOne && threadIdx.x < n_groups * kPanelRows;
-  if (wants && p.biased)
-    wanted.bias = biases_of(p, first + threadIdx.x / kPanelRows, threadIdx.x % kPanelRows, chosen);
+  float old = 0.0f;
   if constexpr (kOne) {
     if constexpr (!kMoe) {
       row.load_weights<kMoe>(p, view);
@@ -300,8 +272,8 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     }
     row.stage<kMoe>(p, view);
     __syncthreads();
-    if (p.epilogue == Epilogue::kAdd && wants) {
-      wanted.old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
+    if (p.epilogue == Epilogue::kAdd && threadIdx.x < n_groups * kPanelRows) {
+      old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
     }
   } else {
     grid_dependency_wait();
@@ -323,7 +295,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     }
   }
   __syncthreads();
-  finish<kOne>(p, view, first, n_groups, wanted, chosen);
+  finish<kOne>(p, view, first, n_groups, old);
 }
 
 template <RowCount kRows, bool kMoe, int kBlocks>

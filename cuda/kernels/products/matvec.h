@@ -69,9 +69,8 @@ struct StreamParams {
   uint32_t n_warps, n_stages, stage_bytes;
   StreamTask tasks[kMaxMatmulTasks];
   // Last, so that the code of one row finds the others where it had them, two at a time.
-  uint32_t n_absent;    // units that the last part has fewer
-  bool biased;          // a task has a bias
-  RouterParams choice;  // kExpertsUp, with logits: every block makes `ids` for itself first
+  uint32_t n_absent;  // units that the last part has fewer
+  bool biased;        // a task has a bias
 };
 
 Divider make_divider(uint32_t divisor);

@@ -122,33 +122,6 @@ Divider make_divider(uint32_t divisor) {
   return {divisor, static_cast<uint32_t>((uint64_t{1} << 32) / std::max(divisor, 2u)) + 1};
 }
 
-/// What plan_matvec() reads of the launch of gate and up.
-bool chooses_experts(const KernelConfig& config, const MoeParams& p) {
-  const bool gated = is_gated_epilogue(p.activation);
-  const auto in_tiles = [](const DeviceMatrix& w) { return w.layout == WeightLayout::kTiles; };
-  if (config.exact || config.deterministic || p.n_rows > kChoosingRows ||
-      p.choice.n_experts > kChosenByExperts || !p.choice.chooses_by_shares() ||
-      p.slot_of_expert != nullptr || !in_tiles(p.up) || (gated && !in_tiles(p.gate))) {
-    return false;
-  }
-  StreamParams s = {};
-  s.n_rows = s.n_segments = 1;
-  s.n_in = p.up.n_in;
-  s.n_used = p.n_used;
-  s.epilogue = p.activation;
-  s.units = (s.n_in + kUnitColumns - 1) / kUnitColumns;
-  s.n_groups = (p.up.n_out + kPanelRows - 1) / kPanelRows * p.n_used;
-  s.choice = p.choice;
-  for (const DeviceMatrix* w : {&p.up, &p.gate}) {
-    if (w == &p.gate && !gated) continue;
-    StreamTask& t = s.tasks[s.n_tasks++];
-    t.panel_bytes = panel_bytes_of(w->type, w->n_in);
-    t.unit_bytes = unit_bytes_of(w->type);
-  }
-  uint32_t bytes = 0;
-  return matvec::plan_matvec(config.device, &s, &bytes) != 0;
-}
-
 uint32_t matvec::plan_matvec(const DeviceProfile& device, StreamParams* p, uint32_t* shared_bytes) {
   StreamParams s = *p;
   s.stage_bytes = 0;

@@ -63,9 +63,9 @@ struct Panel {
 
 /// Shared memory of a block, in order: ring, staged input (the squares and `buffers` parts),
 /// partial sums, panels, first and last warps, where copies are, barriers of the rings and of the
-/// parts, how many warps are done with a part, and experts that the block chose.
+/// parts, and how many warps are done with a part.
 struct SharedMap {
-  uint32_t image, sums, panels, warps, ahead, barriers, chosen, bytes;
+  uint32_t image, sums, panels, warps, ahead, barriers, bytes;
 };
 SHARPI_HOST_DEVICE inline SharedMap shared_map(const StreamParams& p, const ImageMap& image) {
   SharedMap m;
@@ -75,8 +75,7 @@ SHARPI_HOST_DEVICE inline SharedMap shared_map(const StreamParams& p, const Imag
   m.warps = m.panels + p.max_panels * static_cast<uint32_t>(sizeof(Panel));
   m.ahead = (m.warps + p.max_panels * 8 + 15) / 16 * 16;
   m.barriers = m.ahead + p.n_warps * 32;
-  m.chosen = m.barriers + (p.n_warps * p.n_stages + 3) * 8;
-  m.bytes = m.chosen + (p.choice.logits != nullptr ? p.n_used * 4 : 0);
+  m.bytes = m.barriers + (p.n_warps * p.n_stages + 3) * 8;
   return m;
 }
 

@@ -41,9 +41,6 @@ __device__ __forceinline__ int32_t expert_slot(const StreamParams& p, uint32_t j
   return expert_slot(p.ids, p.slot_of_expert, blockIdx.y * p.n_used + j);
 }
 
-/// Experts that the block chose for its row: [n_used], or nullptr, they are in p.ids.
-using Chosen = const int32_t*;
-
 /// One panel of a launch: group `group`, member `which` (gate 0, up 1).
 struct PanelRef {
   const StreamTask* task;
@@ -54,7 +51,7 @@ struct PanelRef {
 
 template <bool kMoe>
 __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t group,
-                                               uint32_t which, Chosen chosen = nullptr) {
+                                               uint32_t which) {
   PanelRef r;
   uint32_t t = which;
   r.panel = group;
@@ -72,8 +69,7 @@ __device__ __forceinline__ PanelRef find_panel(const StreamParams& p, uint32_t g
   r.task = &p.tasks[t];
   r.data = r.task->data + uint64_t{r.panel} * r.task->panel_bytes;
   if (kMoe && p.mode == StreamMode::kExpertsUp) {
-    const int32_t slot = chosen != nullptr ? chosen[r.slot] : expert_slot(p, r.slot);
-    r.data += static_cast<uint64_t>(max(slot, 0)) * r.task->expert_bytes;
+    r.data += static_cast<uint64_t>(max(expert_slot(p, r.slot), 0)) * r.task->expert_bytes;
   }
   return r;
 }
@@ -103,33 +99,21 @@ __device__ __forceinline__ uint32_t output_row(const StreamParams& p, const Pane
 
 /// What is added to output row i of group `group`, to the gate and to the up of gated launches.
 /// Not inlined, because most models have no biases.
-static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t group, uint32_t i,
-                                                Chosen chosen = nullptr) {
-  const PanelRef ref = find_panel<true>(p, group, 0, chosen);
+static __device__ __noinline__ float2 biases_of(const StreamParams& p, uint32_t group, uint32_t i) {
+  const PanelRef ref = find_panel<true>(p, group, 0);
   const uint32_t o = ref.panel * kPanelRows + i, n_out = ref.task->n_out;
   if (p.mode == StreamMode::kExpertsDown) {
-    constexpr uint32_t kAtOnce = 4;  // whose numbers are under way together
     float sum = 0.0f;
-#pragma unroll 1
-    for (uint32_t first = 0; first < p.n_segments; first += kAtOnce) {
-      float weight[kAtOnce] = {}, bias[kAtOnce] = {};
-#pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        const uint32_t j = first + k;
-        if (j >= p.n_segments || expert_slot(p, j) < 0) continue;
-        const auto id = static_cast<uint64_t>(p.ids[blockIdx.y * p.n_used + j]);
-        weight[k] = segment_weight(p, j);
-        bias[k] = ref.task->bias[id * n_out + o];
-      }
-#pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) sum = fmaf(weight[k], bias[k], sum);
+    for (uint32_t j = 0; j < p.n_segments; ++j) {
+      if (expert_slot(p, j) < 0) continue;
+      const auto id = static_cast<uint64_t>(p.ids[blockIdx.y * p.n_used + j]);
+      sum = fmaf(segment_weight(p, j), ref.task->bias[id * n_out + o], sum);
     }
     return {sum, 0.0f};
   }
   uint64_t at = o;
   if (p.mode == StreamMode::kExpertsUp) {
-    const int32_t id =
-        chosen != nullptr ? chosen[ref.slot] : p.ids[blockIdx.y * p.n_used + ref.slot];
+    const int32_t id = p.ids[blockIdx.y * p.n_used + ref.slot];
     at += static_cast<uint64_t>(max(id, 0)) * n_out;
   }
   const float* second = is_gated_epilogue(p.epilogue) ? p.tasks[1].bias : nullptr;

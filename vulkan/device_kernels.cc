@@ -105,9 +105,9 @@ class VulkanKernels final : public DeviceKernels {
  private:
   static uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
   uint64_t pages() const { return device_.driver().pages().table(); }
-  Status run(const device::Queue& queue, Shader shader, std::vector<uint32_t> constants,
+  Status run(const device::Queue& queue, Shader shader, const Constants& constants,
              const Args& args, uint64_t items) const {
-    return own(queue).dispatch({shader, std::move(constants), args, items, 1, 0});
+    return own(queue).dispatch({shader, constants, args, items, 1, 0});
   }
   uint64_t groups_of(uint64_t n) const {
     return (n + device_.driver().profile().threads - 1) / device_.driver().profile().threads;
@@ -266,7 +266,7 @@ Status VulkanKernels::replay_scores(const ReplayParams& p, const device::Queue& 
                          : p.neighbours ? 2u
                                         : 1u;
   const auto constants = [&](uint32_t pass) {
-    return std::vector<uint32_t>{pass,
+    return Constants{pass,
                                  static_cast<uint32_t>(kv.k_dtype),
                                  kv_rotation(kv.k_dtype, kv.head_dim),
                                  kv.head_dim,

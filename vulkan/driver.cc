@@ -2,6 +2,7 @@
 #include "vulkan/driver.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <iterator>
 #include <vector>
@@ -328,19 +329,24 @@ Result<std::shared_ptr<Timeline>> Driver::create_timeline() const {
 
 Status Driver::submit(VkCommandBuffer commands, const Mark* waits, uint32_t n_waits,
                       const Mark& raises) const {
-  std::vector<VkSemaphore> semaphores;
-  std::vector<uint64_t> values;
+  constexpr uint32_t kMost = 64;  // of one submission; no memory is taken for them
+  for (; n_waits > kMost; waits += kMost, n_waits -= kMost)
+    SHARPI_TRY(submit(VK_NULL_HANDLE, waits, kMost, {}));
+  std::array<VkSemaphore, kMost> semaphores;
+  std::array<uint64_t, kMost> values;
+  std::array<VkPipelineStageFlags, kMost> stages;
+  stages.fill(VK_PIPELINE_STAGE_ALL_COMMANDS_BIT);
   for (uint32_t i = 0; i < n_waits; ++i) {
-    semaphores.push_back(waits[i].timeline->get());
-    values.push_back(waits[i].value);
+    semaphores[i] = waits[i].timeline->get();
+    values[i] = waits[i].value;
   }
-  const std::vector<VkPipelineStageFlags> stages(n_waits, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT);
-  const VkSemaphore raised = raises.timeline->get();
+  const bool ends = raises.timeline != nullptr;
+  const VkSemaphore raised = ends ? raises.timeline->get() : VK_NULL_HANDLE;
   VkTimelineSemaphoreSubmitInfo counts{};
   counts.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
   counts.waitSemaphoreValueCount = n_waits;
   counts.pWaitSemaphoreValues = values.data();
-  counts.signalSemaphoreValueCount = 1;
+  counts.signalSemaphoreValueCount = ends ? 1 : 0;
   counts.pSignalSemaphoreValues = &raises.value;
   VkSubmitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
@@ -350,7 +356,7 @@ Status Driver::submit(VkCommandBuffer commands, const Mark* waits, uint32_t n_wa
   info.pWaitDstStageMask = stages.data();
   info.commandBufferCount = commands == VK_NULL_HANDLE ? 0 : 1;
   info.pCommandBuffers = &commands;
-  info.signalSemaphoreCount = 1;
+  info.signalSemaphoreCount = ends ? 1 : 0;
   info.pSignalSemaphores = &raised;
   const std::lock_guard<std::mutex> lock(submitting_);
   return check(f_.vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");

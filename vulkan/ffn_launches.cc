@@ -145,7 +145,7 @@ Status PassLaunches::pair_product(const ExpertRun& r, const PairProduct& p) cons
            div_up(p.n_out, device::is_gated(p.epilogue) ? outputs / 2 : outputs),
            static_cast<uint32_t>(r.pairs / r.side() + r.f.n_experts),
            r.matrices ? profile().matrix_threads : kExpertTile};
-  if (r.matrices) k.constants.insert(k.constants.end(), {m.m, m.n, m.k});
+  if (r.matrices) k.constants.append({m.m, m.n, m.k});
   k.args.at(p.first.data)
       .at(p.up.data)
       .at(p.first.stride)

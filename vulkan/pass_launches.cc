@@ -212,7 +212,7 @@ Status PassLaunches::task(const RowProduct& p, uint32_t t, uint32_t rows, const 
     k.items = div_up(w.n_out, gates ? outputs / 2 : outputs);
     k.layers = static_cast<uint32_t>(div_up(rows, matrices ? 8 * m.n : kTile));
     k.threads = matrices ? profile().matrix_threads : kTile;
-    if (matrices) k.constants.insert(k.constants.end(), {m.m, m.n, m.k});
+    if (matrices) k.constants.append({m.m, m.n, m.k});
     return queue_.dispatch(k);
   }
   const uint32_t few = rows == 1 ? 1 : profile().product_rows;

@@ -79,9 +79,9 @@ class PassLaunches {
   const LayerSpec& layer() const { return s_.layers[l_.layer]; }
   uint64_t pages() const { return device_.driver().pages().table(); }
   uint64_t pinned(const void* p) const { return device_.driver().address_of_pinned(p); }
-  Status run(Shader shader, std::vector<uint32_t> constants, const Args& args, uint64_t items,
+  Status run(Shader shader, const Constants& constants, const Args& args, uint64_t items,
              uint32_t layers = 1) const {
-    return queue_.dispatch({shader, std::move(constants), args, items, layers, 0});
+    return queue_.dispatch({shader, constants, args, items, layers, 0});
   }
   /// Workgroups for n elements, one a thread.
   uint64_t groups_of(uint64_t n) const { return (n + profile().threads - 1) / profile().threads; }
@@ -95,9 +95,9 @@ class PassLaunches {
   std::byte* bytes_of(uint64_t rows, uint64_t width) const;
   Status halve(const float* x, uint64_t rows, uint32_t width, bool product) const;
   Status quantise(const float* x, uint64_t rows, uint32_t width) const;
-  Status run_rows(Shader shader, std::vector<uint32_t> constants, const Args& args,
+  Status run_rows(Shader shader, const Constants& constants, const Args& args,
                   uint64_t rows) const {
-    return queue_.dispatch({shader, std::move(constants), args, rows, 1, profile().row_threads});
+    return queue_.dispatch({shader, constants, args, rows, 1, profile().row_threads});
   }
 
   Status ends() const;

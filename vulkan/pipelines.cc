@@ -108,7 +108,7 @@ Result<VkPipeline> Pipelines::make(const Order& order) const {
   return made;
 }
 
-Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& constants) const {
+Result<VkPipeline> Pipelines::get(Shader shader, const Constants& constants) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Key key(shader, constants);
   const auto known = made_.find(key);
@@ -119,7 +119,7 @@ Result<VkPipeline> Pipelines::get(Shader shader, const std::vector<uint32_t>& co
   return made;
 }
 
-void Pipelines::want(Shader shader, const std::vector<uint32_t>& constants) const {
+void Pipelines::want(Shader shader, const Constants& constants) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   Key key(shader, constants);
   if (!made_.contains(key)) wanted_.insert(std::move(key));

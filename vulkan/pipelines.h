@@ -6,8 +6,11 @@
 // threads. Thread rule: any thread.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <set>
@@ -33,6 +36,35 @@ const char* shader_name(Shader shader);
 
 inline constexpr uint32_t kPushBytes = 128;
 
+/// Constants of a shader, in place: a launch takes no memory.
+class Constants {
+ public:
+  Constants() = default;
+  Constants(std::initializer_list<uint32_t> values) { append(values.begin(), values.end()); }
+  void push_back(uint32_t value) {
+    if (n_ < kMost) values_[n_] = value;
+    ++n_;
+  }
+  void append(const uint32_t* from, const uint32_t* end) {
+    for (; from != end; ++from) push_back(*from);
+  }
+  void append(std::initializer_list<uint32_t> values) { append(values.begin(), values.end()); }
+  /// Whether all that were given have room.
+  bool fits() const { return n_ <= kMost; }
+  uint32_t size() const { return std::min(n_, kMost); }
+  const uint32_t* data() const { return values_.data(); }
+  const uint32_t* begin() const { return data(); }
+  const uint32_t* end() const { return data() + size(); }
+  bool operator<(const Constants& o) const {
+    return std::lexicographical_compare(begin(), end(), o.begin(), o.end());
+  }
+
+ private:
+  static constexpr uint32_t kMost = 24;
+  std::array<uint32_t, kMost> values_{};
+  uint32_t n_ = 0;
+};
+
 class Pipelines {
  public:
   explicit Pipelines(const Driver& driver) : driver_(driver) {}
@@ -44,15 +76,15 @@ class Pipelines {
   VkPipelineLayout layout() const { return layout_; }
   /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
   /// The last is another's: NULLS of shaders/common.glsl.
-  Result<VkPipeline> get(Shader shader, const std::vector<uint32_t>& constants) const;
+  Result<VkPipeline> get(Shader shader, const Constants& constants) const;
   /// Lists one that get() will be asked for.
-  void want(Shader shader, const std::vector<uint32_t>& constants) const;
+  void want(Shader shader, const Constants& constants) const;
   /// Makes those that are listed and not there, by at most kMakers threads that end with it.
   Status make_wanted() const;
 
  private:
   static constexpr uint32_t kMakers = 8;
-  using Key = std::pair<Shader, std::vector<uint32_t>>;
+  using Key = std::pair<Shader, Constants>;
   struct Order {
     Key key;
     VkShaderModule module;

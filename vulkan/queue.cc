@@ -64,6 +64,11 @@ Result<std::unique_ptr<Queue>> Queue::create(const Driver& driver) {
   std::unique_ptr<Queue> q(new Queue(driver));
   SHARPI_TRY_ASSIGN(q->pool_, make_pool(driver));
   SHARPI_TRY_ASSIGN(q->timeline_, driver.create_timeline());
+  // So giving work takes no memory, but where more is under way than this.
+  constexpr size_t kUsual = 64;
+  q->used_.reserve(kUsual);
+  q->free_.reserve(kUsual);
+  q->waits_.reserve(kUsual);
   return q;
 }
 
@@ -134,13 +139,13 @@ Status Queue::flush() const {
 
 Status Queue::dispatch(const Kernel& k, const void* parameters, uint32_t parameter_bytes) const {
   if (k.items == 0 || k.layers == 0) return Status::ok();
-  if (!k.args.fits()) {
+  Constants constants{k.threads == 0 ? driver_.profile().threads : k.threads};
+  constants.append(k.constants.begin(), k.constants.end());
+  constants.push_back(k.args.nulls());
+  if (!k.args.fits() || !k.constants.fits() || !constants.fits()) {
     return Status::error(Code::kInternal, "shader %s has too many arguments",
                          shader_name(k.shader));
   }
-  std::vector<uint32_t> constants{k.threads == 0 ? driver_.profile().threads : k.threads};
-  constants.insert(constants.end(), k.constants.begin(), k.constants.end());
-  constants.push_back(k.args.nulls());
   if (lists_) {
     driver_.pipelines().want(k.shader, constants);
     return Status::ok();

@@ -51,7 +51,7 @@ class Args {
 /// shaders/common.glsl, times `layers`.
 struct Kernel {
   Shader shader{};
-  std::vector<uint32_t> constants;  // behind the number of threads
+  Constants constants;  // behind the number of threads
   Args args;
   uint64_t items = 0;
   uint32_t layers = 1;

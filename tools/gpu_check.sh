@@ -6,7 +6,7 @@
 # runs every test program that has a part on a GPU, the kernels' check programs, and memcheck on a
 # reduced set of both, each as capability 8.0, 8.9, 9.0 and 12.0; then builds the Vulkan tier and runs the
 # test programs on it. What came to its end goes into
-# docs/gpu_run.tsv and docs/gpu_run.md, a row for each suite; other rows stay. All GPUs
+# docs/gpu_run.tsv.gz and docs/gpu_run.md, a row for each suite; other rows stay. All GPUs
 # of the machine are used side by side; what measures free memory has a GPU alone, the last one, where
 # there are several. Results are kept in build-gpu, so a run that was cut off goes on where it ended, with
 # the programs whose sources are the same. On four H200 with 64 processors, 19 jobs on a GPU take 790 s in

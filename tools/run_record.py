@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What ran where: the records docs/isa_run.tsv (instruction sets) and docs/gpu_run.tsv (GPU cards).
+"""What ran where: the records docs/isa_run.tsv (instruction sets) and docs/gpu_run.tsv.gz (GPU cards).
 
     tools/run_record.py summarize RESULTS      one run as a record, on standard output
-    tools/run_record.py merge KIND RECORD..    into docs/KIND_run.tsv, of which docs/KIND_run.md is made
+    tools/run_record.py merge KIND RECORD..    into that of KIND, of which docs/KIND_run.md is made
     tools/run_record.py page KIND              docs/KIND_run.md anew
     tools/run_record.py stale KIND             which suites are newer than their rows
 
@@ -27,6 +27,7 @@ tools/suite_sources.py said, RESULTS/machine.txt a line on the machine.
 import collections
 import datetime
 import glob
+import gzip
 import hashlib
 import json
 import os
@@ -191,7 +192,7 @@ class Record:
         self.notes = collections.defaultdict(list)
 
     def read(self, path):
-        with open(path, encoding="utf-8") as f:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as f:
             for line in f:
                 kind, *fields = line.rstrip("\n").split("\t")
                 if kind == "run":
@@ -203,6 +204,13 @@ class Record:
                 elif kind in ("failed", "skipped"):
                     self.notes[fields[0], fields[1]].append((kind,) + tuple(fields[2:]))
         return self
+
+    def write(self, path):
+        text = self.text().encode()
+        if path.endswith(".gz"):
+            text = gzip.compress(text, mtime=0)
+        with open(path, "wb") as f:
+            f.write(text)
 
     def date(self, key):
         return self.runs[self.rows[key][0]][0]
@@ -303,8 +311,13 @@ def path_of(kind, suffix):
     return os.path.join(ROOT, "docs", "%s_run.%s" % (kind, suffix))
 
 
+def table_of(kind):
+    """The record itself. That of cards is packed: most of it are names of sources."""
+    return path_of(kind, "tsv.gz" if kind == "gpu" else "tsv")
+
+
 def load(kind):
-    path = path_of(kind, "tsv")
+    path = table_of(kind)
     return Record().read(path) if os.path.exists(path) else Record()
 
 
@@ -328,7 +341,7 @@ def page(kind, record):
     out = ["# " + title, ""]
     for line in absent_lines(kind, record) or ["Every suite is recorded on every %s of this page." % on]:
         out += [line, ""]
-    out += ["Made by `tools/run_record.py` of `docs/%s_run.tsv`, which `%s` fills; not edited by hand. A suite is a program" % (kind, script),
+    out += ["Made by `tools/run_record.py` of `docs/%s`, which `%s` fills; not edited by hand. A suite is a program" % (os.path.basename(table_of(kind)), script),
             "of tests; *sources* is a hash of what that program was built from when it ran. A row stays until a newer run of the",
             "same suite replaces it; `tools/run_record.py stale %s` lists the suites whose sources have changed since." % kind]
     if kind == "isa":
@@ -403,8 +416,7 @@ def main():
         record = load(words[1])
         for path in words[2:]:
             record.take(Record().read(path))
-        with open(path_of(words[1], "tsv"), "w", encoding="utf-8") as f:
-            f.write(record.text())
+        record.write(table_of(words[1]))
         page(words[1], record)
     elif words[0] == "page":
         page(words[1], load(words[1]))

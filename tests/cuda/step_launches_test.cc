@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 
@@ -263,7 +262,6 @@ void expect_taken(const LaunchList& list, const StepFacts& facts) {
   const PaperBinding paper(*facts.spec, facts.n_rows, facts.moe_sync_bytes);
   ChainTuning tuning;
   tuning.shared_bytes = facts.chain_bytes;
-  std::optional<uint32_t> last_choice;  // the layer of the last launch that chooses experts
   for (const Launch& l : list.launches) {
     const RowLink* at = list.links.data() + l.first_link;
     if (l.kind == LaunchKind::kProduct) {
@@ -282,13 +280,6 @@ void expect_taken(const LaunchList& list, const StepFacts& facts) {
       for (uint32_t i = 0; i < l.n_links; ++i) links.push_back(paper.link(at[i]));
       for (const ChainLink& s : links) EXPECT_TRUE(chain_takes(facts.config, s));
       EXPECT_TRUE(chain_fits(facts.config, links.data(), l.n_links, tuning));
-    }
-    if (l.kind == LaunchKind::kRouter) last_choice = l.layer;
-    if (l.kind == LaunchKind::kExperts) {  // somebody has chosen, once
-      EXPECT_NE(l.chooses, last_choice == l.layer);
-      MoeParams m = paper.experts(l.layer, l.to, l.add);
-      m.choice = paper.choice(l.layer);
-      EXPECT_EQ(l.chooses, chooses_experts(facts.config, m));
     }
     if (l.kind == LaunchKind::kMoeStep) {
       EXPECT_LE(facts.n_rows, max_moe_step_rows(facts.config));

@@ -52,6 +52,7 @@ class VulkanKernels final : public DeviceKernels {
   Status score_bounds(const BoundsParams& p, const device::Queue& queue) const override;
   Status take_apart(const ApartParams& p, const device::Queue& queue) const override;
   Status move_units(const UnitMoveParams& p, const device::Queue& queue) const override;
+  Status prepare_moves(bool by_head) const override;
 
   uint32_t most_best(uint32_t n_vocab) const override { return std::min(n_vocab, 64u); }
   uint64_t best_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
@@ -202,6 +203,19 @@ Status VulkanKernels::move_units(const UnitMoveParams& p, const device::Queue& q
                               device_.driver().profile().gathering_threads});
 }
 
+/// Pipelines by the constants that dispatch() gives the launches above.
+Status VulkanKernels::prepare_moves(bool by_head) const {
+  const Profile& f = device_.driver().profile();
+  const Pipelines& all = device_.driver().pipelines();
+  SHARPI_TRY(all.get(Shader::move_rows, {f.threads, 0, 0}).take_status());
+  if (!by_head) return Status::ok();
+  SHARPI_TRY(all.get(Shader::move_rows, {f.threads, 1, 0}).take_status());
+  SHARPI_TRY(all.get(Shader::move_units, {f.gathering_threads, 0}).take_status());
+  for (uint32_t granule = 1; granule <= 16; granule *= 2)
+    SHARPI_TRY(all.get(Shader::take_apart, {f.gathering_threads, granule, 0}).take_status());
+  return Status::ok();
+}
+
 Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) const {
   const KvView& kv = p.kv;
   const Args args = Args()
@@ -267,12 +281,12 @@ Status VulkanKernels::replay_scores(const ReplayParams& p, const device::Queue& 
                                         : 1u;
   const auto constants = [&](uint32_t pass) {
     return Constants{pass,
-                                 static_cast<uint32_t>(kv.k_dtype),
-                                 kv_rotation(kv.k_dtype, kv.head_dim),
-                                 kv.head_dim,
-                                 terms,
-                                 turns,
-                                 p.rotated ? 1u : 0u};
+                     static_cast<uint32_t>(kv.k_dtype),
+                     kv_rotation(kv.k_dtype, kv.head_dim),
+                     kv.head_dim,
+                     terms,
+                     turns,
+                     p.rotated ? 1u : 0u};
   };
   const uint32_t threads = device_.driver().profile().gathering_threads;
   if (!p.add)

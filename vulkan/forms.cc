@@ -55,8 +55,7 @@ RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, 
     default:
       break;
   }
-  if (!in_tiles(model, rows))
-    return f.byte_dots && !has_peaks ? RowForm::kBytes : RowForm::kFloats;
+  if (!in_tiles(model, rows)) return f.byte_dots && !has_peaks ? RowForm::kBytes : RowForm::kFloats;
   return f.matrix_threads != 0 && w.n_in % kMatrixDeep == 0 ? RowForm::kHalves : RowForm::kFloats;
 }
 

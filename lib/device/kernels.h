@@ -76,6 +76,8 @@ class DeviceKernels {
                                 const Queue& queue) const;
   virtual Status take_apart(const ApartParams& p, const Queue& queue) const;
   virtual Status move_units(const UnitMoveParams& p, const Queue& queue) const;
+  /// Makes what the moves launch (of rows by head, too), before they run: then nothing may fail.
+  virtual Status prepare_moves(bool /*by_head*/) const { return Status::ok(); }
 
   /// Rows on their way to an archive and back, and bounds of archived keys.
   virtual Status copy_rows(const RowCopyParams& p, const Queue& queue) const = 0;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "cuda/has_run.h"
 #include "cuda/kernels/attention/attention_f32_plan.h"
 #include "cuda/kernels/attention/attention_ring_plan.h"
 #include "cuda/kernels/attention/qkv_plan.h"
@@ -143,12 +142,6 @@ Status check_mamba(uint32_t layer, const Mamba2Spec& m) {
 Status check_ffn(uint32_t layer, const LayerSpec& l, const Placement& placement) {
   if (placement.ffn[layer] != DeviceIndex::kHere || l.ffn.kind != FfnKind::kMoe)
     return Status::ok();
-  if (!l.ffn.gate && !kSquareExpertsHaveRun) {
-    return Status::error(Code::kUnsupported,
-                         "layer %u has experts of squares, for which CUDA's tier has kernels that "
-                         "no GPU has run yet; the CPU and Vulkan's tier compute them",
-                         layer);
-  }
   return check_experts(layer, l.ffn);
 }
 

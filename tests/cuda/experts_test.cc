@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "cuda/device_test.h"
-#include "cuda/has_run.h"
 #include "gguf/gguf_file.h"
 #include "model/model_spec.h"
 
@@ -382,9 +381,7 @@ TEST_P(Experts, MemoryIsThePlans) {
 }
 
 std::vector<std::string> models_with_experts() {
-  std::vector<std::string> names{"tiny-qwen3moe", "tiny-olmoe", "tiny-qwen35moe", "rand-gpt-oss"};
-  if (cuda::kSquareExpertsHaveRun) names.push_back("rand-nemotron-moe");
-  return names;
+  return {"tiny-qwen3moe", "tiny-olmoe", "tiny-qwen35moe", "rand-gpt-oss", "rand-nemotron-moe"};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, Experts, ::testing::ValuesIn(models_with_experts()), model_name);

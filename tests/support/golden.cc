@@ -7,7 +7,6 @@
 #include <iterator>
 #include <system_error>
 
-#include "cuda/has_run.h"
 #include "support/json_reader.h"
 #include "support/made_models.h"
 #include "support/paths.h"
@@ -94,11 +93,6 @@ GoldenPerplexity read_perplexity(JsonReader& json) {
 
 constexpr std::string_view kLatent[] = {"rand-deepseek2", "rand-glm-flash"};
 
-/// Models with experts of squares, as long as CUDA's tier refuses them by name.
-bool not_on_cuda(const std::string& name) {
-  return name == "rand-nemotron-moe" && !cuda::kSquareExpertsHaveRun;
-}
-
 std::string golden_in(const std::string& folder, std::string_view name) {
   return folder + "/" + std::string(name) + ".golden.json";
 }
@@ -165,7 +159,6 @@ const std::vector<std::string>& all_models() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all = trained_models();
     all.insert(all.end(), random_models().begin(), random_models().end());
-    if (test::suites_tier() == "cuda") std::erase_if(all, not_on_cuda);
     return all;
   }();
   return names;

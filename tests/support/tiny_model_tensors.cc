@@ -5,7 +5,6 @@
 #include <random>
 #include <utility>
 
-#include "cuda/has_run.h"
 #include "support/paths.h"
 
 namespace sharpi::test {
@@ -481,8 +480,7 @@ ModelRecipe tiny_deepseek2() {
 
 std::vector<ModelRecipe> with_newer_kinds(std::vector<ModelRecipe> recipes) {
   recipes.push_back(tiny_granite());
-  // Its experts are of squares.
-  if (suites_tier() != "cuda" || cuda::kSquareExpertsHaveRun) recipes.push_back(tiny_nemotron());
+  recipes.push_back(tiny_nemotron());
   recipes.push_back(tiny_deepseek2());
   return recipes;
 }

@@ -101,7 +101,7 @@ TEST_P(RecordedStep, IsTheListThatIsPrinted) {
   expect_printed(n, n);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, RecordedStep, ::testing::ValuesIn(cuda_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, RecordedStep, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

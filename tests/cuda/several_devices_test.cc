@@ -424,7 +424,7 @@ TEST_P(TwoGpusGoldens, EveryBoundaryAgrees) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, TwoGpusGoldens, ::testing::ValuesIn(cuda_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Fixtures, TwoGpusGoldens, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

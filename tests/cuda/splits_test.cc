@@ -428,7 +428,7 @@ TEST_P(Splits, ThePlanIsWhatTheModelTakes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Splits, ::testing::ValuesIn(cuda_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, Splits, ::testing::ValuesIn(all_models()), model_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, TrainedSplits, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace

@@ -197,7 +197,7 @@ TEST_P(Tiers, TheDeviceBudgetIsKept) {
   EXPECT_NE(std::string(e.text).find(" bytes lacks them"), std::string::npos) << e.text;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Tiers, ::testing::ValuesIn(cuda_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, Tiers, ::testing::ValuesIn(all_models()), model_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, TrainedTiers, ::testing::ValuesIn(trained_models()), model_name);
 
 }  // namespace

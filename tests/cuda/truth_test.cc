@@ -256,7 +256,7 @@ TEST_P(Truth, OverDrafters) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, Truth, ::testing::ValuesIn(cuda_models()), model_name);
+INSTANTIATE_TEST_SUITE_P(Cuda, Truth, ::testing::ValuesIn(all_models()), model_name);
 
 }  // namespace
 }  // namespace sharpi::testing

@@ -164,15 +164,6 @@ const std::vector<std::string>& all_models() {
   return names;
 }
 
-const std::vector<std::string>& cuda_models() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = all_models();
-    std::erase_if(all, not_on_cuda);
-    return all;
-  }();
-  return names;
-}
-
 bool stores_one_row(std::string_view name) {
   return std::find(std::begin(kLatent), std::end(kLatent), name) != std::end(kLatent);
 }

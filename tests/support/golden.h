@@ -71,10 +71,8 @@ struct FixtureList {
 /// not cover: kinds of rope scaling, biases, one window for all layers.
 const std::vector<std::string>& trained_models();
 const std::vector<std::string>& random_models();
-/// Both, all of which the room of GPU tiers has launches for; where suites run on a CUDA device,
-/// those that its tier takes: none with experts of squares until a GPU has run those.
+/// Both, all of which the room of GPU tiers has launches for.
 const std::vector<std::string>& all_models();
-const std::vector<std::string>& cuda_models();
 /// Whether a model's stored rows are keys and values in one, which have one codec.
 bool stores_one_row(std::string_view name);
 /// Those with rows that compaction can evict: not the one whose layers all have a window.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "kv/rotation.h"
 #include "tier/block_tensors.h"
 #include "tier/kernel_paths.h"
 
@@ -89,8 +88,6 @@ uint32_t matrix_split(const Profile& f, const ModelShape& model, const device::K
                       uint32_t rows) {
   const uint32_t dim = kv.head_dim;
   if (model.exact || !in_tiles(model, rows) || !f.matrix_attention) return 0;
-  // Rows in q4 are rotated over whole heads, of which a subgroup may have a part.
-  if (kv_rotation(kv.v_dtype, dim) != 0) return 0;
   if (dim % 32 == 0 && dim <= 128) return 1;
   if (dim % 32 == 0 && dim <= 256) return 2;
   return dim % 64 == 0 && dim <= 512 ? 4 : 0;

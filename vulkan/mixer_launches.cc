@@ -279,22 +279,33 @@ Status PassLaunches::attend_in_shares(const KvLayer& kv) const {
   return queue_.dispatch(join);
 }
 
-/// Of many rows, in `fast`: queries and stored rows in 16 bits, sums in floats.
+/// Of many rows, in `fast`: queries and stored rows in 16 bits, sums in floats. A subgroup may have
+/// a part of a head only, so sums of rotated values are rotated back, and gated, behind them.
 Status PassLaunches::attend_by_matrices(const KvLayer& kv, uint32_t split) const {
   const AttentionSpec& a = layer().attention;
   const uint32_t width = a.n_heads * kv.head_dim, queries = 128 / split;
   uint32_t heads = std::min(a.n_heads / kv.n_heads, queries);
   while ((a.n_heads / kv.n_heads) % heads != 0 || queries % heads != 0) --heads;
+  const uint32_t rotated = kv_rotation(kv.v_dtype, kv.head_dim), gated = a.output_gate ? 1u : 0u;
   SHARPI_TRY(halve(buf(Buf::kQuery), n(), width, false));
   Kernel k{Shader::attention_matrix,
            {static_cast<uint32_t>(kv.k_dtype), static_cast<uint32_t>(kv.v_dtype), kv.window,
-            a.output_gate ? 1u : 0u, kv.head_dim, split, heads},
+            rotated == 0 ? gated : 0u, kv.head_dim, split, heads},
            Args(),
            div_up(n(), queries / heads) * (a.n_heads / heads),
            1,
            profile().matrix_threads};
   k.args = attention_args(kv, bytes_of(n(), width), buf(Buf::kMix));
-  return queue_.dispatch(k);
+  SHARPI_TRY(queue_.dispatch(k));
+  if (rotated == 0) return Status::ok();
+  const Args back = Args()
+                        .at(p_.batch.table.rows)
+                        .at(buf(Buf::kMix))
+                        .at(buf(Buf::kQ))
+                        .u(n())
+                        .u(a.n_heads)
+                        .u(a.q.n_out);
+  return run(Shader::unrotate, {rotated, gated, kv.head_dim}, back, uint64_t{n()} * a.n_heads);
 }
 
 Status PassLaunches::attend() const {

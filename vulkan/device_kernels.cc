@@ -52,7 +52,9 @@ class VulkanKernels final : public DeviceKernels {
   Status score_bounds(const BoundsParams& p, const device::Queue& queue) const override;
   Status take_apart(const ApartParams& p, const device::Queue& queue) const override;
   Status move_units(const UnitMoveParams& p, const device::Queue& queue) const override;
-  Status prepare_moves(bool by_head) const override;
+  Status prepare_moves(bool by_head, const device::Queue& queue) const override;
+  Status prepare_archive(KvDtype keys, uint32_t head_dim,
+                         const device::Queue& queue) const override;
 
   uint32_t most_best(uint32_t n_vocab) const override { return std::min(n_vocab, 64u); }
   uint64_t best_bytes(uint32_t, uint32_t, uint32_t) const override { return 256; }
@@ -109,6 +111,15 @@ class VulkanKernels final : public DeviceKernels {
   Status run(const device::Queue& queue, Shader shader, const Constants& constants,
              const Args& args, uint64_t items) const {
     return own(queue).dispatch({shader, constants, args, items, 1, 0});
+  }
+  /// The pipelines of what `launches` gives the queue, which runs nothing of it.
+  template <class Launches>
+  Status make_pipelines(const device::Queue& queue, const Launches& launches) const {
+    own(queue).list_pipelines(true);
+    const Status listed = launches();
+    own(queue).list_pipelines(false);
+    SHARPI_TRY(listed);
+    return device_.driver().pipelines().make_wanted();
   }
   uint64_t groups_of(uint64_t n) const {
     return (n + device_.driver().profile().threads - 1) / device_.driver().profile().threads;
@@ -203,17 +214,38 @@ Status VulkanKernels::move_units(const UnitMoveParams& p, const device::Queue& q
                               device_.driver().profile().gathering_threads});
 }
 
-/// Pipelines by the constants that dispatch() gives the launches above.
-Status VulkanKernels::prepare_moves(bool by_head) const {
-  const Profile& f = device_.driver().profile();
-  const Pipelines& all = device_.driver().pipelines();
-  SHARPI_TRY(all.get(Shader::move_rows, {f.threads, 0, 0}).take_status());
-  if (!by_head) return Status::ok();
-  SHARPI_TRY(all.get(Shader::move_rows, {f.threads, 1, 0}).take_status());
-  SHARPI_TRY(all.get(Shader::move_units, {f.gathering_threads, 0}).take_status());
-  for (uint32_t granule = 1; granule <= 16; granule *= 2)
-    SHARPI_TRY(all.get(Shader::take_apart, {f.gathering_threads, granule, 0}).take_status());
-  return Status::ok();
+/// Some address and size: what is only listed reads nothing.
+constexpr uint64_t kPosed = 256;
+template <class T>
+T* any() {
+  return reinterpret_cast<T*>(uintptr_t{kPosed});
+}
+
+Status VulkanKernels::prepare_moves(bool by_head, const device::Queue& queue) const {
+  return make_pipelines(queue, [&]() -> Status {
+    SHARPI_TRY(move_rows(any<const KvMoveJob>(), 1, 0, queue));
+    if (!by_head) return Status::ok();
+    SHARPI_TRY(move_head_rows(any<const KvMoveJob>(), 1, 0, queue));
+    SHARPI_TRY(move_units({any<std::byte>(), kPosed, any<std::byte>(), 1, any<const UnitMove>(), 1},
+                          queue));
+    ApartParams p;
+    p.base = p.desks = any<std::byte>();
+    p.layers = any<const ApartLayer>();
+    p.n_layers = p.most_blocks = p.n_desks = 1;
+    for (p.granule = 1; p.granule <= 16; p.granule *= 2) SHARPI_TRY(take_apart(p, queue));
+    return Status::ok();
+  });
+}
+
+Status VulkanKernels::prepare_archive(KvDtype keys, uint32_t head_dim,
+                                      const device::Queue& queue) const {
+  return make_pipelines(queue, [&]() -> Status {
+    RowCopyParams rows;
+    rows.jobs = any<const RowCopyJob>();
+    rows.n_jobs = rows.most_rows = 1;
+    SHARPI_TRY(copy_rows(rows, queue));
+    return bound_keys({any<const KeyBoundsJob>(), 1, head_dim, keys}, queue);
+  });
 }
 
 Status VulkanKernels::score(const ScoreParams& p, const device::Queue& queue) const {

@@ -93,6 +93,7 @@ Status ArchiveRows::allocate(const ModelSpec& spec, const SessionShape& session)
           g.ring ? 0 : RowArchive::lent_bytes(spec, session.dtypes, l.layer, session.archive_rows);
       SHARPI_TRY_ASSIGN(lent_[l.layer],
                         PinnedBuffer::allocate(device_, bytes, "archive of evicted rows"));
+      if (bytes != 0) SHARPI_TRY(device_.kernels().prepare_archive(l.k_dtype, l.head_dim, stream_));
     }
   }
   return Status::ok();

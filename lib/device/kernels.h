@@ -77,12 +77,19 @@ class DeviceKernels {
   virtual Status take_apart(const ApartParams& p, const Queue& queue) const;
   virtual Status move_units(const UnitMoveParams& p, const Queue& queue) const;
   /// Makes what the moves launch (of rows by head, too), before they run: then nothing may fail.
-  virtual Status prepare_moves(bool /*by_head*/) const { return Status::ok(); }
+  virtual Status prepare_moves(bool /*by_head*/, const Queue& /*queue*/) const {
+    return Status::ok();
+  }
 
   /// Rows on their way to an archive and back, and bounds of archived keys.
   virtual Status copy_rows(const RowCopyParams& p, const Queue& queue) const = 0;
   virtual Status bound_keys(const KeyBoundsParams& p, const Queue& queue) const = 0;
   virtual Status score_bounds(const BoundsParams& p, const Queue& queue) const = 0;
+  /// Makes what the first two launch for such keys, when a session gets an archive.
+  virtual Status prepare_archive(KvDtype /*keys*/, uint32_t /*head_dim*/,
+                                 const Queue& /*queue*/) const {
+    return Status::ok();
+  }
 
   /// The largest k of BestParams; 0 = such rows are not searched.
   virtual uint32_t most_best(uint32_t n_vocab) const = 0;

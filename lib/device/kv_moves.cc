@@ -125,7 +125,7 @@ uint64_t KvMoves::stage_bytes(const MoveList& list, uint64_t least) const {
 Status KvMoves::stage(MoveList* list, uint64_t least) {
   discard();
   if (list->jobs().empty() && least == 0) return Status::ok();
-  SHARPI_TRY(device_->kernels().prepare_moves(list->n_by_head() != 0 || least != 0));
+  SHARPI_TRY(device_->kernels().prepare_moves(list->n_by_head() != 0 || least != 0, *stream_));
   const uint64_t bytes = std::max(list->bytes(), least);
   DeviceBuffer memory;
   if (bytes > lists_.bytes()) {

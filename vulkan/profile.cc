@@ -13,8 +13,8 @@ namespace {
 /// them; stored rows that a tile of attention has at most (shaders/attention.comp).
 constexpr uint32_t kMostDim = 512, kMostThreads = 64, kMostKeys = 128;
 /// Threads of a workgroup that has a row; threads, and heads, of one that has a share of stored
-/// rows (shaders/attention_step.comp); threads that have a run of 32 elements
-/// (shaders/quantise.glsl).
+/// rows (shaders/attention_step.comp); the least of a subgroup that writes rows in 8 bits, of
+/// which four threads have a run of 16 elements (shaders/quantise.glsl).
 constexpr uint32_t kRowThreads = 512, kStepThreads = 128, kStepHeads = 8, kRunThreads = 8;
 /// Outputs that fill a device with a workgroup each, workgroups that fill it with attention of long
 /// contexts, and times the least shares at most.

@@ -219,9 +219,11 @@ void check_deltas(const KernelConfig& config);
 void check_mambas(const KernelConfig& config);
 void check_states();  // scoring, moves
 void check_selections(bool small);
+void check_bounds();
 void bench_deltas(const KernelConfig& config);
 void bench_states();
 void bench_selections();
+void bench_bounds();
 void bench_attentions(const KernelConfig& config);
 void bench_attention_q4(const KernelConfig& config);
 void bench_attention_one(const KernelConfig& config, int which);  // for a profiler

@@ -401,6 +401,7 @@ int main(int argc, char** argv) {
     std::printf("Mamba-2 too: %d passed, %d failed\n", g_passed, g_failed);
     check_states();
     check_selections(g_extent != Extent::kAll);
+    check_bounds();
   }
   if (g_passed + g_failed != 0) std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   for (int i = 1; i <= 11; ++i) {
@@ -413,6 +414,7 @@ int main(int argc, char** argv) {
     bench_deltas(config);
     bench_states();
     bench_selections();
+    bench_bounds();
     bench_attentions(config);
   }
   return g_failed == 0 ? 0 : 1;

@@ -8,7 +8,6 @@
 namespace sharpi::cuda {
 namespace {
 
-using device::BoundsParams;
 using device::KeyBoundsJob;
 using device::KeyBoundsParams;
 using device::RowCopyJob;
@@ -124,47 +123,6 @@ __global__ void __launch_bounds__(kKeyThreads)
   }
 }
 
-/// A warp has a block of a KV head, its lanes the bounds of some elements in registers, and goes
-/// through the queries of the group.
-template <uint32_t kElements>
-__global__ void __launch_bounds__(kThreads)
-    kv_bounds_kernel(const __grid_constant__ BoundsParams p) {
-  const uint32_t block = blockIdx.x * (kThreads / kWarpLanes) + threadIdx.x / kWarpLanes;
-  const uint32_t g = blockIdx.y, lane = threadIdx.x % kWarpLanes, group = p.n_heads / p.n_kv;
-  if (block >= p.n_blocks) return;
-  const uint64_t at = uint64_t{g} * p.n_blocks + block;
-  const uint16_t* low = p.bounds + (uint64_t{g} * p.stride + block) * 2 * p.head_dim;
-  const uint16_t* high = low + p.head_dim;
-  float lows[kElements], highs[kElements];
-#pragma unroll
-  for (uint32_t k = 0; k < kElements; ++k) {
-    const uint32_t e = lane + k * kWarpLanes;
-    lows[k] = e < p.head_dim ? __uint_as_float(uint32_t{low[e]} << 16) : 0.0f;
-    highs[k] = e < p.head_dim ? __uint_as_float(uint32_t{high[e]} << 16) : 0.0f;
-  }
-  float most = p.add ? p.out[at] : -INFINITY;
-  for (uint32_t i = 0; i < p.n_queries; ++i) {
-    const uint64_t row = (p.first_query + i) % p.query_rows;
-    const float* q = p.queries + (row * p.n_heads + g * group) * p.head_dim;
-    const float weight = logf(p.weight[i]);
-#pragma unroll 4
-    for (uint32_t h = 0; h < group; ++h, q += p.head_dim) {
-      float sum = 0.0f;
-#pragma unroll
-      for (uint32_t k = 0; k < kElements; ++k) {
-        const uint32_t e = lane + k * kWarpLanes;
-        const float x = e < p.head_dim ? q[e] : 0.0f;
-        sum += fmaxf(x * lows[k], x * highs[k]);
-      }
-#pragma unroll
-      for (uint32_t step = kWarpLanes / 2; step > 0; step /= 2)
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-      most = fmaxf(most, sum * p.scale + weight);
-    }
-  }
-  if (lane == 0) p.out[at] = most;
-}
-
 }  // namespace
 
 Status launch_kv_copy(const RowCopyParams& p, cudaStream_t stream) {
@@ -187,27 +145,6 @@ Status launch_key_bounds(const KeyBoundsParams& p, cudaStream_t stream) {
   }
   const LaunchShape shape = {dim3(p.n_jobs), dim3(kKeyThreads), 0, stream, false};
   return launch_kernel("key_bounds", shape, kv_key_bounds_kernel, p);
-}
-
-Status launch_kv_bounds(const BoundsParams& p, cudaStream_t stream) {
-  if (p.n_blocks == 0) return Status::ok();
-  if (p.bounds == nullptr || p.queries == nullptr || p.weight == nullptr || p.out == nullptr ||
-      p.n_kv == 0 || p.n_kv > 65535 || p.n_heads % p.n_kv != 0 || p.query_rows == 0) {
-    return Status::error(Code::kInternal,
-                         "kernel kv_bounds cannot take %u heads of %u, or lacks an operand",
-                         p.n_heads, p.n_kv);
-  }
-  constexpr uint32_t kWarps = kThreads / kWarpLanes;
-  const LaunchShape shape = {dim3((p.n_blocks + kWarps - 1) / kWarps, p.n_kv), dim3(kThreads), 0,
-                             stream, false};
-  const uint32_t elements = (p.head_dim + kWarpLanes - 1) / kWarpLanes;
-  if (elements <= 2) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<2>, p);
-  if (elements <= 4) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<4>, p);
-  if (elements <= 8) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<8>, p);
-  if (elements <= 16) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<16>, p);
-  if (elements <= 32) return launch_kernel("kv_bounds", shape, kv_bounds_kernel<32>, p);
-  return Status::error(Code::kUnsupported, "kernel kv_bounds cannot take heads of %u elements",
-                       p.head_dim);
 }
 
 }  // namespace sharpi::cuda

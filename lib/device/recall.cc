@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/checked.h"
 #include "device/flat_rows.h"
@@ -34,16 +35,26 @@ Status too_small(uint32_t layer) {
   return Status::error(Code::kInternal, "the scratch of a recall is too small for layer %u", layer);
 }
 
-/// A list of which the `take` best are chosen, as they are.
-SelectList list_of(float* terms, uint32_t* keys, uint32_t n, uint32_t take, float scale) {
-  SelectList l;
+/// A list of which the `take` best are chosen, as they are, with the lists that wait.
+void add_list(DeviceScoreScratch* s, float* terms, uint32_t* keys, uint32_t n, uint32_t take,
+              float scale) {
+  SelectList& l = as<SelectList>(s->host_lists())[s->n_lists++];
+  l = {};
   l.terms = terms;
   l.keys = keys;
   l.scale = scale;
   l.n_slots = n;
   l.parts = {0, n, take};
-  return l;
 }
+
+/// What is found of a list in a step: bytes, and how many lists a head has.
+struct FoundRows {
+  FoundRows(RecallStep step, const RecallTables& t)
+      : bytes((step == RecallStep::kBlocks ? t.n_blocks : t.n_exchanged) * sizeof(uint32_t)),
+        lists(step == RecallStep::kBlocks ? 1 : 2) {}
+  uint64_t bytes;
+  uint32_t lists;
+};
 
 }  // namespace
 
@@ -51,29 +62,60 @@ RecallBytes recall_bytes(const ScoreShape& shape, uint32_t n_kv_heads, uint32_t 
   if (shape.key_bytes == 0) return {};
   const uint64_t heads = n_kv_heads, own = shape.n_slots - shape.n_archived,
                  all = uint64_t{shape.n_blocks} * kArchiveBlock;
-  const uint64_t lists = round_up(2 * heads * sizeof(SelectList), kAlign);
-  const uint64_t blocks = lists + 2 * words(heads * shape.n_blocks);
+  const uint64_t blocks = 2 * words(heads * shape.n_blocks);
   const uint64_t jobs =
                      round_up(RowCopies::bytes_of(key_jobs(n_kv_heads), heads * shape.n_archived),
                               kAlign) +
                      words(heads * shape.n_slots),
                  keys = heads * round_up(uint64_t{shape.n_slots} * shape.key_bytes, kAlign);
-  const uint64_t rows = lists + words(heads * own), terms = 2 * words(heads * (all + own));
+  const uint64_t rows = words(heads * own), terms = 2 * words(heads * (all + own));
   const uint64_t found =
       std::max<uint64_t>(shape.n_archived / kArchiveBlock, 2 * uint64_t{shape.n_exchanged});
   return {
       round_up(std::max({blocks, jobs + keys, rows + terms, exchange_bytes(shape, heads)}), kAlign),
-      round_up(std::max({lists, jobs, rows, exchange_desk_bytes(shape, heads)}), kAlign),
+      round_up(std::max({jobs, rows, exchange_desk_bytes(shape, heads)}), kAlign),
       words(n_lists * found)};
 }
 
-Status Recalls::select(const DeviceScoreScratch& s, const SelectList* lists, uint32_t n) const {
+/// Room of a layer's lists in recall(), behind `front` bytes that are not for lists. Where there is
+/// none beside those that wait, these are chosen from first.
+Status Recalls::room_of_lists(RecallStep step, DeviceScoreScratch& s, const RecallTables& tables,
+                              uint64_t front, uint64_t bytes, std::byte** room) const {
+  if (std::max(s.waiting_end, front) + bytes > s.sizes.recall)
+    SHARPI_TRY(choose_waiting(step, s, tables));
+  const uint64_t at = std::max(s.waiting_end, front);
+  *room = s.recall() + at;
+  s.waiting_end = at + bytes;
+  return Status::ok();
+}
+
+/// One launch for all lists that wait: a list has one block of a launch, and a layer has few.
+Status Recalls::choose_waiting(RecallStep step, DeviceScoreScratch& s,
+                               const RecallTables& tables) const {
+  const FoundRows found(step, tables);
   SelectParams p;
-  p.lists = lists;
-  p.n_lists = n;
+  const uint32_t first = std::exchange(s.first_waiting, s.n_lists);
+  const uint64_t at = first * sizeof(SelectList);
+  p.lists = as<const SelectList>(s.lists() + at);
+  p.n_lists = s.n_lists - first;
   p.smooth = Smooth::kPool;  // of one term: itself
   p.reach = 1;
-  return s.device->kernels().select(p, *s.stream);
+  s.waiting_end = 0;
+  if (p.n_lists == 0) return Status::ok();
+  SHARPI_TRY(m_.stream->copy(s.lists() + at, s.host_lists() + at, p.n_lists * sizeof(SelectList),
+                             Way::kToDevice, "upload of a recall's lists"));
+  SHARPI_TRY(m_.device->kernels().select(p, *m_.stream));
+  for (Layer& l : s.layers) {
+    std::byte* to = s.found() + l.first_list * found.lists * found.bytes;
+    for (uint32_t i = 0; i < found.lists; ++i, to += found.bytes) {
+      const Layer::Waiting from = std::exchange(l.waiting[i], {});
+      if (from.from == nullptr) continue;
+      SHARPI_TRY(m_.stream->copy_rows({to, found.lists * found.bytes}, {from.from, from.stride},
+                                      std::min<uint64_t>(found.bytes, from.stride), l.n_heads,
+                                      Way::kToHost, "reading what was chosen"));
+    }
+  }
+  return Status::ok();
 }
 
 Status Recalls::score_bounds(const DeviceSession& own, const ScoreRequest& request,
@@ -109,37 +151,28 @@ Status Recalls::find_blocks(TierSession& session, const ScoreRequest& request,
                             RecallTables& tables) const {
   auto& s = static_cast<DeviceScoreScratch&>(scratch);
   auto& own = static_cast<DeviceSession&>(session);
-  const Layer* layer = s.find(request.layer);
+  Layer* layer = s.find(request.layer);
   const uint32_t stride = tables.all_blocks, best = tables.n_blocks;
   if (layer == nullptr || stride > s.shape.n_blocks || request.n_queries > s.shape.n_queries ||
       best * kArchiveBlock > s.shape.n_archived)
     return too_small(request.layer);
   SHARPI_TRY(m_.device->usable());
   const DeviceScope scope(*m_.device);
-  Desk desk(s);
-  SHARPI_TRY(desk.wait());
-  Pieces pieces = desk.pieces();
   const uint32_t heads = layer->n_heads;
-  const Pieces::Piece lists = pieces.take(heads * sizeof(SelectList));
-  const uint64_t sent = pieces.taken();
-  auto* terms = as<float>(pieces.take(uint64_t{heads} * stride * sizeof(float)).device);
-  auto* keys = as<uint32_t>(pieces.take(uint64_t{heads} * stride * sizeof(float)).device);
-  uint32_t n_lists = 0;
+  const uint64_t bytes = words(uint64_t{heads} * stride);
+  std::byte* room = nullptr;
+  SHARPI_TRY(room_of_lists(RecallStep::kBlocks, s, tables, 0, 2 * bytes, &room));
+  auto* terms = as<float>(room);
+  auto* keys = as<uint32_t>(room + bytes);
   for (uint32_t h = 0; h < heads; ++h) {
     const uint32_t n = archived_blocks(archive, request.layer, h);
     const uint64_t at = uint64_t{h} * stride;
     *tables.blocks(request.layer, h).n = std::min(best, n);
-    if (n != 0)
-      as<SelectList>(lists.pinned)[n_lists++] =
-          list_of(terms + at, keys + at, n, std::min(best, n), 1.0f);
+    if (n == 0) continue;
+    add_list(&s, terms + at, keys + at, n, std::min(best, n), 1.0f);
+    layer->waiting[0] = {room, static_cast<uint32_t>(stride * sizeof(float))};
   }
-  SHARPI_TRY(desk.send(sent));
-  SHARPI_TRY(score_bounds(own, request, s, *layer, terms, stride));
-  SHARPI_TRY(select(s, as<const SelectList>(lists.device), n_lists));
-  const uint64_t row = uint64_t{best} * sizeof(uint32_t);
-  return m_.stream->copy_rows({s.found() + layer->first_list * row, row},
-                              {terms, stride * sizeof(float)}, row, heads, Way::kToHost,
-                              "reading the best blocks");
+  return score_bounds(own, request, s, *layer, terms, stride);
 }
 
 /// Keys of a layer's heads in flat memory, archived ones first. Heads that have as many as each
@@ -275,7 +308,7 @@ Status Recalls::choose_rows(TierSession& session, const ScoreRequest& request,
                             RecallTables& tables) const {
   auto& s = static_cast<DeviceScoreScratch&>(scratch);
   auto& own = static_cast<DeviceSession&>(session);
-  const Layer* layer = s.find(request.layer);
+  Layer* layer = s.find(request.layer);
   const uint32_t all = tables.all_blocks * kArchiveBlock, n_own = tables.n_slots,
                  most = tables.n_exchanged;
   if (layer == nullptr || tables.all_blocks > s.shape.n_blocks || most > s.shape.n_exchanged ||
@@ -294,14 +327,14 @@ Status Recalls::choose_rows(TierSession& session, const ScoreRequest& request,
   SHARPI_TRY(desk.wait());
   Pieces pieces = desk.pieces();
   const uint32_t heads = layer->n_heads;
-  const Pieces::Piece lists = pieces.take(2 * heads * sizeof(SelectList)),
-                      positions = pieces.take(uint64_t{heads} * n_own * sizeof(uint32_t));
-  const uint64_t sent = pieces.taken();
-  const auto words_of = [&](uint64_t n) { return pieces.take(n * sizeof(float)).device; };
-  const HeldTerms in{as<float>(words_of(uint64_t{heads} * all)), heads, all},
-      out{as<float>(words_of(uint64_t{heads} * n_own)), heads, n_own};
-  auto* keys = as<uint32_t>(words_of(uint64_t{heads} * (all + n_own)));
-  uint32_t n_lists = 0;
+  const Pieces::Piece positions = pieces.take(uint64_t{heads} * n_own * sizeof(uint32_t));
+  const uint64_t sent = pieces.taken(), in_bytes = words(uint64_t{heads} * all),
+                 out_bytes = words(uint64_t{heads} * n_own);
+  std::byte* room = nullptr;
+  SHARPI_TRY(room_of_lists(RecallStep::kRows, s, tables, sent, 2 * (in_bytes + out_bytes), &room));
+  const HeldTerms in{as<float>(room), heads, all}, out{as<float>(room + in_bytes), heads, n_own};
+  auto* keys = as<uint32_t>(room + in_bytes + out_bytes);
+  bool chooses = false;
   for (uint32_t h = 0; h < heads; ++h) {
     const ExchangeParts p = exchange_parts(tables, *request.ledger, archive, request.layer, h);
     const uint32_t n_out = p.last - p.first;
@@ -311,46 +344,41 @@ Status Recalls::choose_rows(TierSession& session, const ScoreRequest& request,
     copy_positions(*request.ledger, request.layer, h, p.first, n_out, at);
     std::fill(at + n_out, at + n_own, kNoPosition);
     if (p.most == 0) continue;
+    chooses = true;
     const auto end = static_cast<uint32_t>(archive.positions(request.layer, h).size());
     uint32_t* own_keys = keys + uint64_t{h} * (all + n_own);
-    auto* next = as<SelectList>(lists.pinned) + n_lists;
-    next[0] = list_of(in.terms + uint64_t{h} * all, own_keys, end, p.most, 1.0f);
-    next[1] = list_of(out.terms + uint64_t{h} * n_own, own_keys + all, n_out, p.most, -1.0f);
-    n_lists += 2;
+    add_list(&s, in.terms + uint64_t{h} * all, own_keys, end, p.most, 1.0f);
+    add_list(&s, out.terms + uint64_t{h} * n_own, own_keys + all, n_out, p.most, -1.0f);
   }
-  if (n_lists == 0) return Status::ok();
+  if (!chooses) return Status::ok();
+  layer->waiting[0] = {room, static_cast<uint32_t>(all * sizeof(float))};
+  layer->waiting[1] = {room + in_bytes, static_cast<uint32_t>(n_own * sizeof(float))};
   SHARPI_TRY(desk.send(sent));
-  SHARPI_TRY(take_hits(own, request, archive, s, in, out, as<const uint32_t>(positions.device)));
-  SHARPI_TRY(select(s, as<const SelectList>(lists.device), n_lists));
-  const uint64_t row = uint64_t{most} * sizeof(uint32_t);
-  std::byte* to = s.found() + 2 * layer->first_list * row;
-  SHARPI_TRY(m_.stream->copy_rows({to, 2 * row}, {in.terms, all * sizeof(float)},
-                                  std::min<uint64_t>(row, all * sizeof(float)), heads, Way::kToHost,
-                                  "reading rows that may come"));
-  return m_.stream->copy_rows({to + row, 2 * row}, {out.terms, n_own * sizeof(float)},
-                              std::min<uint64_t>(row, n_own * sizeof(float)), heads, Way::kToHost,
-                              "reading rows that may go");
+  return take_hits(own, request, archive, s, in, out, as<const uint32_t>(positions.device));
 }
 
 Status Recalls::take(RecallStep step, ScoreScratch& scratch, RecallTables& tables) const {
   auto& s = static_cast<DeviceScoreScratch&>(scratch);
   const DeviceScope scope(*m_.device);
   const uint64_t n = tables.shared.size();
+  if (step != RecallStep::kTerms) SHARPI_TRY(choose_waiting(step, s, tables));
   if (step == RecallStep::kTerms)
     SHARPI_TRY(m_.stream->copy(s.host_shared(), s.shared(), n * sizeof(float), Way::kToHost,
                                "reading terms by position"));
   SHARPI_TRY(m_.stream->wait());
+  s.n_lists = s.first_waiting = 0;
   if (step == RecallStep::kTerms) {
     for (uint64_t i = 0; i < n; ++i)
       tables.shared[i] = std::max(tables.shared[i], s.host_shared()[i]);
     return Status::ok();
   }
   const bool blocks = step == RecallStep::kBlocks;
-  const uint64_t row = blocks ? tables.n_blocks : tables.n_exchanged;
+  const FoundRows rows(step, tables);
+  const uint64_t row = rows.bytes / sizeof(uint32_t);
   const auto* found = as<const uint32_t>(s.found());
   for (const Layer& l : s.layers) {
     for (uint32_t h = 0; h < l.n_heads; ++h) {
-      const uint32_t* at = found + (l.first_list + h) * row * (blocks ? 1 : 2);
+      const uint32_t* at = found + (l.first_list + h) * row * rows.lists;
       const auto take = [&](const RecallTables::List& to, const uint32_t* from) {
         std::copy_n(from, *to.n, to.at);
       };

@@ -17,7 +17,8 @@
 namespace sharpi::device {
 
 /// What the steps of a recall need in turn, of the layer with most heads and the widest ones: on
-/// the device, on each of two pinned desks, and what is found in all lists.
+/// the device, on each of two pinned desks, and what is found in all lists. Lists of several layers
+/// are chosen from at once, as many as there is room for.
 struct RecallBytes {
   uint64_t device = 0, desk = 0, found = 0;
 };
@@ -47,7 +48,9 @@ class Recalls {
   Status take_hits(const DeviceSession& own, const ScoreRequest& request, const RowArchive& archive,
                    DeviceScoreScratch& s, const HeldTerms& in, const HeldTerms& out,
                    const uint32_t* positions) const;
-  Status select(const DeviceScoreScratch& s, const SelectList* lists, uint32_t n) const;
+  Status room_of_lists(RecallStep step, DeviceScoreScratch& s, const RecallTables& tables,
+                       uint64_t front, uint64_t bytes, std::byte** room) const;
+  Status choose_waiting(RecallStep step, DeviceScoreScratch& s, const RecallTables& tables) const;
   const LoadedModel& m_;
   const Scoring& scoring_;
 };

@@ -43,7 +43,8 @@ ScoreSizes score_sizes(const DeviceKernels& kernels, const Widest& w,
   s.visible = round_up(uint64_t{w.kv_heads} * shape.n_queries * sizeof(uint32_t), 256);
   s.weights = round_up(uint64_t{shape.n_queries} * sizeof(float), 256);
   s.shared = round_up(uint64_t{shape.n_positions} * sizeof(float), 256);
-  s.lists = round_up(uint64_t{s.n_lists} * sizeof(SelectList), 256);
+  const uint64_t lists_of_head = shape.key_bytes == 0 ? 1 : 2;
+  s.lists = round_up(lists_of_head * s.n_lists * sizeof(SelectList), 256);
   s.held = round_up(uint64_t{s.n_lists} * shape.n_slots * sizeof(float), 256);
   const uint64_t keys = uint64_t{s.n_lists} * shape.n_slots * sizeof(uint32_t);
   s.kernel = std::max(

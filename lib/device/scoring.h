@@ -25,7 +25,7 @@ struct ScoreSizes {
   uint64_t row = 0, norms = 0;         // results
   uint64_t visible = 0, weights = 0;   // inputs of a layer
   uint64_t shared = 0;                 // largest terms by position
-  uint64_t lists = 0;                  // what select_kernel reads
+  uint64_t lists = 0;                  // what select_kernel reads; of a recall, two a KV head
   uint64_t held = 0;                   // terms of all layers
   uint64_t kernel = 0;
   /// Replay scores on the host: of a layer, or of all where rows can be kept by head and all layers
@@ -53,6 +53,13 @@ class DeviceScoreScratch final : public ScoreScratch {
     uint32_t layer = 0, n_heads = 0, first_list = 0;
     uint32_t n_observed = 0;  // terms in a sum; of the last scoring
     bool held = false;        // its terms are in held()
+    /// Of a recall: the first of its heads' lists that are not chosen yet, and behind each of them
+    /// the next head's.
+    struct Waiting {
+      std::byte* from = nullptr;
+      uint32_t stride = 0;
+    };
+    Waiting waiting[2] = {};
   };
   std::vector<MemoryRow> memory_rows() const override;
   void finish() noexcept override;
@@ -103,6 +110,10 @@ class DeviceScoreScratch final : public ScoreScratch {
   std::vector<Layer> layers;
   std::unique_ptr<Event> sent[2];  // when a desk can be written again; of a recall's scratch
   uint32_t turn = 0;
+  /// Of a step of a recall: the lists in host_lists(), those of them that wait to be chosen from,
+  /// and what these take of recall().
+  uint32_t n_lists = 0, first_waiting = 0;
+  uint64_t waiting_end = 0;
   bool has_scores = false;  // of a recall: the device has them by position
   bool on_host = false;     // the terms of this compaction are held there (tier/choose_rows.cc)
 };

@@ -40,10 +40,13 @@ class Recaller {
   ScoreRequest request(const CompactRequest& r, uint32_t layer) const;
   Status score(const CompactRequest& r, Desk* desk);
   Status step(const CompactRequest& r, RecallStep which, Desk* desk);
-  void pair_head(uint32_t layer, uint32_t head, Desk* desk) const;
+  uint32_t pair_head(uint32_t layer, uint32_t head, Desk* desk) const;
+  void order_head(uint32_t layer, uint32_t head, Desk* desk) const;
+  uint32_t list_stay(uint32_t layer, uint32_t head, Desk* desk) const;
   void place_head(uint32_t layer, uint32_t head, Desk* desk) const;
+  Status change_places(std::span<const uint32_t> layers, Desk* desk, sharpi_recall_report* report);
   void exchange_layer(uint32_t layer, Desk* desk) noexcept;
-  void exchange_head(uint32_t layer, uint32_t head, Desk* desk) noexcept;
+  void exchange_head(uint32_t layer, const HeadExchange& move, Desk* desk) noexcept;
 
   SessionCore& core_;
   RowMemory& memory_;

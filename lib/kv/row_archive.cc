@@ -242,9 +242,11 @@ void RowArchive::replace_each(Head* h, std::span<const uint32_t> slots, const Po
                               const Put& put) noexcept {
   uint32_t* positions = positions_of(*h);
   for (const uint32_t slot : slots) positions[slot] = kNoRow;
+  uint32_t last = kNoRow;  // the block of the slot before, which has a row
   for (uint32_t i = 0; i < slots.size(); ++i) {
-    const uint32_t slot = slots[i];
-    const bool begins = is_empty(*h, slot / kArchiveBlock);
+    const uint32_t slot = slots[i], block = slot / kArchiveBlock;
+    const bool begins = block != last && is_empty(*h, block);
+    last = block;
     positions[slot] = rows.position(i);
     put(slot | (begins ? kBegins : 0), i);
   }

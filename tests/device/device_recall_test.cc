@@ -41,6 +41,13 @@ TEST(DeviceRecall, BoundsChooseWhatTheyChooseOnTheCpu) {
   check_bounds(posed_room().ladders(), MadeModel(deep(test::tiny_qwen3(), 2)), {{1, 2}});
 }
 
+/// More layers than the scratch has room for the lists of: it takes as much as one layer's keys.
+TEST(DeviceRecall, ListsOfManyLayersAreChosenInTurns) {
+  const auto n = 24;
+  const MadeModel file(deep(test::tiny_qwen3(), n));
+  check_recalls(posed_room().ladders(), file, {{1, n}}, SHARPI_KV_F32, false, "many layers");
+}
+
 /// What devices hold, by what rows say.
 uint64_t said_by(const MemoryRows& rows, uint32_t kind) {
   uint64_t n = 0;

@@ -220,10 +220,12 @@ void check_mambas(const KernelConfig& config);
 void check_states();  // scoring, moves
 void check_selections(bool small);
 void check_bounds();
+void check_replays(bool small);
 void bench_deltas(const KernelConfig& config);
 void bench_states();
 void bench_selections();
 void bench_bounds();
+void bench_replays();
 void bench_attentions(const KernelConfig& config);
 void bench_attention_q4(const KernelConfig& config);
 void bench_attention_one(const KernelConfig& config, int which);  // for a profiler

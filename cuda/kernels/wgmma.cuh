@@ -163,6 +163,17 @@ __device__ __forceinline__ void wgmma_bf16_shared(float (*d)[4], uint64_t a, uin
       : "l"(a), "l"(b), "r"(add));
 }
 
+/// The same of 64 columns.
+__device__ __forceinline__ void wgmma_bf16_shared_64(float (*d)[4], uint64_t a, uint64_t b,
+                                                     uint32_t add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" SHARPI_SUMS_0 ", " SHARPI_SUMS_16
+      "}, %32, %33, add, 1, 1, 0, 0;\n}\n"
+      : SHARPI_SUMS(d, 0), SHARPI_SUMS(d, 4)
+      : "l"(a), "l"(b), "r"(add));
+}
+
 /// d = a (64 x 16) * b (16 x kN), both from shared memory, K-major; added to d if `add`.
 template <uint32_t kN>
 __device__ __forceinline__ void wgmma_f16_shared(float (*d)[4], uint64_t a, uint64_t b,

@@ -251,6 +251,10 @@ TEST(Families, ScoresFitEveryDevice) {
         EXPECT_TRUE(room || dim == 512);
         if (replay.groups == 0) continue;
         expect_fits(p, "replay_kernel", 32 * cuda::kReplayWarps, replay.bytes);
+        if (cuda::replay_warpgroups_fit(p, dim)) {
+          expect_fits(p, "replay_warpgroup_kernel", 128 * cuda::kReplayWarpgroups,
+                      cuda::replay_warpgroup_bytes(dim));
+        }
         if (!cuda::score_warpgroups_fit(p, dim)) continue;
         EXPECT_STREQ(card.name, "9.0");
         expect_fits(p, "score_warpgroup_kernel", cuda::score_warpgroup_threads(exact),
@@ -269,6 +273,8 @@ TEST(Families, ScoresFitEveryDevice) {
   EXPECT_EQ(cuda::choose_scores(hopper, false, 256).tile, cuda::kWideScores);
   EXPECT_TRUE(cuda::score_warpgroups_fit(hopper, 256));
   EXPECT_FALSE(cuda::score_warpgroups_fit(hopper, 512));
+  EXPECT_TRUE(cuda::replay_warpgroups_fit(hopper, 64) && cuda::replay_warpgroups_fit(hopper, 128));
+  EXPECT_FALSE(cuda::replay_warpgroups_fit(ada, 128) || cuda::replay_warpgroups_fit(hopper, 96));
 }
 
 TEST(Families, ChunksOfDeltaNetsFitWhereTheyAreTaken) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: attention, qkv, delta net, scoring and compaction kernels against loops in
 // double, and their speed on the shapes of published models.
-// Usage: attention_check [test, or its parts: attention, rooms, states] [bench] [q4] [rows] [small]
-// [least] [one1 .. one10]
+// Usage: attention_check [test, or its parts: attention, rooms, states, replays] [bench] [q4]
+// [rows] [replay] [small] [least] [one1 .. one10]
 #include <cstring>
 #include <memory>
 
@@ -403,18 +403,21 @@ int main(int argc, char** argv) {
     check_selections(g_extent != Extent::kAll);
     check_bounds();
   }
+  if (all || wants("states") || wants("replays")) check_replays(g_extent != Extent::kAll);
   if (g_passed + g_failed != 0) std::printf("all: %d passed, %d failed\n", g_passed, g_failed);
   for (int i = 1; i <= 11; ++i) {
     if (wants(("one" + std::to_string(i)).c_str())) bench_attention_one(config, i);
   }
   if (wants("rows")) bench_qkvs(config);
   if (wants("q4")) bench_attention_q4(config);
+  if (wants("replay")) bench_replays();
   if (wants("bench")) {
     bench_qkvs(config);
     bench_deltas(config);
     bench_states();
     bench_selections();
     bench_bounds();
+    bench_replays();
     bench_attentions(config);
   }
   return g_failed == 0 ? 0 : 1;

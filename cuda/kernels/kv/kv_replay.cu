@@ -10,12 +10,14 @@
 // unturned, of which a warp's whole pairs are multiplied, so 32 * 32 * (272 + 144) * 128 * 2 = 109
 // MFLOP a token, where the model's products take 15 GFLOP: 0.7%, at half of their rate 1.5%.
 // Exponentials: 0.4 million a token, 0.1 us of an H200's. `exact` takes three times as many
-// products (hi * hi + lo * hi + hi * lo, as scoring does).
+// products (hi * hi + lo * hi + hi * lo, as scoring does). Hopper's warpgroups take the heads that
+// they can in `fast` (kv_replay_sm90.cu).
 #include <algorithm>
 
 #include "base/checked.h"
 #include "cuda/kernels/kv/kv_fragments.cuh"
 #include "cuda/kernels/kv/kv_q4.cuh"
+#include "cuda/kernels/kv/kv_replay.cuh"
 #include "cuda/kernels/kv/kv_replay.h"
 #include "cuda/kernels/kv/kv_replay_plan.h"
 #include "cuda/kernels/kv/kv_rows.cuh"
@@ -24,39 +26,8 @@
 namespace sharpi::cuda {
 namespace {
 
-using device::ReplayParams;
-
 constexpr uint32_t kThreads = kReplayWarps * 32;
 constexpr float kLog2E = 1.4426950408889634f;
-
-struct ReplayArgs {
-  ReplayParams p;
-  uint32_t group, columns;
-  uint32_t rotation;  // of the keys' codec; 0 = none
-  bool two_numbers;   // of a key, where one is not all of it
-  float scale;        // times log2(e)
-};
-
-/// Slots of a chunk: seen from `low` on, scored and asked from `own` on.
-struct Chunk {
-  uint32_t low, own, end, n_sinks;
-  __device__ Chunk(const ReplayParams& p, uint32_t index) {
-    const int first = static_cast<int>(p.first_slot) + static_cast<int>(index * kReplayChunk) -
-                      static_cast<int>(p.first_place);
-    low = static_cast<uint32_t>(max(first, static_cast<int>(p.tail_slot)));
-    own = max(low, p.first_slot);
-    end = static_cast<uint32_t>(
-        min(first + static_cast<int>(kReplayChunk), static_cast<int>(p.first_slot + p.n_rows)));
-    n_sinks = min(kReplaySinks, low);
-  }
-  __device__ uint32_t n_seen() const { return n_sinks + (end - low); }
-  __device__ uint32_t slot(uint32_t i) const { return i < n_sinks ? i : low + (i - n_sinks); }
-};
-
-/// Queries that are asked of the rows in front of `row`.
-__device__ __forceinline__ uint32_t asked_before(const ReplayParams& p, uint32_t row) {
-  return row <= p.first_asked ? 0 : (row - p.first_asked + p.every - 1) / p.every;
-}
 
 template <int kGroups, bool kExact>
 struct Block {
@@ -66,7 +37,7 @@ struct Block {
   static constexpr uint32_t kNumbers = kExact ? 2 : 1;
 
   const ReplayArgs& a;
-  const Chunk c;
+  const ReplaySlots c;
   const uint32_t kv, dim, lane, warp, group_of_warp, split;
   uint8_t *terms, *keys;  // [turned][number][kTerms] rows; [number][kKeys] rows
   float* head;            // of the warp
@@ -341,6 +312,8 @@ struct Block {
 template <int kGroups, bool kExact>
 __global__ void __launch_bounds__(kThreads, 1) replay_kernel(const __grid_constant__ ReplayArgs a) {
   extern __shared__ float4 shared[];
+  grid_dependents_launch();
+  grid_dependency_wait();
   using B = Block<kGroups, kExact>;
   const B b(a, reinterpret_cast<uint8_t*>(shared));
   if (b.c.end <= b.c.own) return;
@@ -366,6 +339,8 @@ __global__ void __launch_bounds__(kThreads, 1) replay_kernel(const __grid_consta
 }
 
 __global__ void __launch_bounds__(kThreads) replay_clear_kernel(const ReplayParams p) {
+  grid_dependents_launch();
+  grid_dependency_wait();
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   if (i >= p.n_rows * p.kv.n_heads) return;
   p.scores[i / p.n_rows * p.stride + p.first_slot + i % p.n_rows] = 0.0f;
@@ -387,7 +362,7 @@ Status launch_blocks(const DeviceProfile& device, const ReplayArgs& a, uint32_t 
   // Each block decodes the keys, and a processor has one at a time: as many as there are.
   const uint32_t each = static_cast<uint32_t>(device.n_sm) / (n_chunks * p.kv.n_heads);
   const LaunchShape shape = {dim3(std::clamp(each, 1u, n_tiles), n_chunks, p.kv.n_heads),
-                             dim3(kThreads), bytes, stream, false};
+                             dim3(kThreads), bytes, stream, device.pdl};
   return launch_kernel("replay_scores", shape, kKernel, a);
 }
 
@@ -433,9 +408,10 @@ Status launch_replay_scores(const DeviceProfile& device, const ReplayParams& p,
   }
   if (!p.add) {
     const auto n = static_cast<uint32_t>(div_up(uint64_t{p.n_rows} * n_kv, kThreads));
-    const LaunchShape shape = {dim3(n), dim3(kThreads), 0, stream, false};
+    const LaunchShape shape = {dim3(n), dim3(kThreads), 0, stream, device.pdl};
     SHARPI_TRY(launch_kernel("replay_clear", shape, replay_clear_kernel, p));
   }
+  if (replay_on_warpgroups(device, a)) return launch_replay_warpgroups(device, a, stream);
   return p.exact ? launch_chosen<true>(device, a, choice, stream)
                  : launch_chosen<false>(device, a, choice, stream);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/limits.h"
 #include "cuda/kernels/device_profile.h"
 #include "cuda/kernels/kv/kv_score_plan.h"
@@ -49,6 +50,31 @@ constexpr ReplayChoice choose_replay(const DeviceProfile& device, uint32_t dim, 
 /// The least that any rows of such heads take of a block.
 constexpr uint32_t least_replay_bytes(uint32_t dim) {
   return replay_bytes(dim, 1, true, 16) + kScoreReserve;
+}
+
+// --- Hopper's warpgroups ---
+
+/// Warpgroups of a block, terms that one takes at a time, and rows that the first rows occupy.
+constexpr uint32_t kReplayWarpgroups = 2, kReplayTile = 64, kReplaySinkRows = 8;
+static_assert(kReplaySinks <= kReplaySinkRows);
+/// Floats of a row of what threads have found: four threads of one have all keys of a chunk.
+constexpr uint32_t kReplayFound = kReplayChunk + 8;
+
+/// Of a warpgroup: its terms as they are and turned, and queries on their way.
+SHARPI_HOST_DEVICE constexpr uint32_t replay_warpgroup_tile(uint32_t dim) {
+  return kReplayTile * dim * (2 + 2 + 4);
+}
+/// Of a block, aligned to 1 KiB by the kernel itself: keys and warpgroups, or what these found.
+constexpr uint32_t replay_warpgroup_bytes(uint32_t dim) {
+  const uint32_t work =
+      (kReplayChunk + kReplaySinkRows) * dim * 2 + kReplayWarpgroups * replay_warpgroup_tile(dim);
+  const uint32_t found = kReplayWarpgroups * 32 * kReplayFound * 4;
+  return 1024 + (work > found ? work : found);
+}
+/// Heads that they take.
+constexpr bool replay_warpgroups_fit(const DeviceProfile& device, uint32_t dim) {
+  return device.wgmma && (dim == 64 || dim == 128) &&
+         replay_warpgroup_bytes(dim) <= static_cast<uint32_t>(device.shared_per_block);
 }
 
 }  // namespace sharpi::cuda

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes docs/page.png, the picture of the server's page in README: a conversation with a model, its
-KV cache compacted. make_page_picture.py [MODEL.gguf] [OUT.png]; it needs Chromium and a built server
+"""Makes the picture of the server's page in README: a conversation with a model, its KV cache compacted.
+README has it without loss as docs/page.webp (cwebp -lossless). make_page_picture.py [MODEL.gguf] [OUT.png]; it needs Chromium and a built server
 (SHARPI_SERVER, or build/examples/server/server). Without a model it takes the real one that
 tools/models/fetch.sh fetched."""
 import pathlib
@@ -36,7 +36,7 @@ def main():
     fetched = [str(ROOT / "tools" / "models" / "fetch.sh"), "smollm2-135m"]
     model = sys.argv[1] if len(sys.argv) > 1 else subprocess.run(
         fetched, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    out = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "docs" / "page.png"
+    out = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "page.png"
     with Server(model, "--temp", "0") as server, Browser(find_browser()) as browser:
         page = Page(browser, 1280, 1040)
         page.open(server.url + "/")

@@ -25,6 +25,7 @@ inline constexpr KernelLimit kKernelLimits[] = {
     {"attention_ring_kernel", 128, 17024, 2},
     {"attention_specialized_sm90_kernel", 512, 0, 1},
     {"attention_step_kernel", 256, 8704, 1},
+    {"attention_wide_kernel", 256, 0, 1},
     {"chain_kernel", 640, 0, 1},
     {"chain_registers_kernel", 512, 0, 1},
     {"chain_rows_registers_kernel", 512, 0, 1},

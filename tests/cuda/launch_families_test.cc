@@ -11,6 +11,7 @@
 #include "cuda/kernels/attention/attention_flash_plan.h"
 #include "cuda/kernels/attention/attention_ring_plan.h"
 #include "cuda/kernels/attention/attention_step_plan.h"
+#include "cuda/kernels/attention/attention_wide_plan.h"
 #include "cuda/kernels/attention/qkv_plan.h"
 #include "cuda/kernels/delta/delta_plan.h"
 #include "cuda/kernels/kernel_limits.h"
@@ -144,6 +145,11 @@ TEST(Families, AttentionFitsEveryDevice) {
         const cuda::flash::FlashChoice tiles = cuda::flash::choose_flash(p, k, v, dim);
         EXPECT_NE(tiles.keys, 0u);
         expect_fits(p, "attention_flash_kernel", cuda::flash::kFlashWarps * 32, tiles.bytes);
+        const cuda::wide::WideShape wide = cuda::wide::choose_wide(p, k, v, dim);
+        EXPECT_EQ(wide.dim != 0, (dim == 128 || dim == 256) && cuda::wide::wide_codecs(k, v));
+        if (wide.dim != 0)
+          expect_all_fits(p, "attention_wide_kernel", static_cast<uint32_t>(wide.threads),
+                          cuda::wide::make_wide_plan(wide, k, v).bytes, 1);
         const cuda::flash::FlashChoice hopper = cuda::flash::choose_warpgroups(p, k, v, dim);
         EXPECT_EQ(hopper.keys != 0, p.wgmma && dim == 512);
         if (hopper.keys != 0)

@@ -43,15 +43,15 @@ Status check(const AttentionParams& p) {
   return Status::ok();
 }
 
-enum class Kernel : uint8_t { kF32, kRing, kFlash, kWarpgroups, kSpecialized };
+enum class Kernel : uint8_t { kF32, kRing, kFlash, kWide, kWarpgroups, kSpecialized };
 
 /// by_head: rows of some sequences are in blocks of one head, which not all kernels read.
 Kernel choose(const KernelConfig& config, const KvLayer& kv, bool few_rows, bool by_head) {
   if (config.exact || config.deterministic) return Kernel::kF32;
   if (few_rows) return Kernel::kRing;
-  if (by_head) return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
-  if (have_attention_specialized_sm90(config, kv)) return Kernel::kSpecialized;
-  if (have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
+  if (!by_head && have_attention_specialized_sm90(config, kv)) return Kernel::kSpecialized;
+  if (!by_head && have_attention_flash_sm90(config, kv)) return Kernel::kWarpgroups;
+  if (attention_wide_fits(config, kv)) return Kernel::kWide;
   return attention_flash_fits(config, kv) ? Kernel::kFlash : Kernel::kF32;
 }
 
@@ -122,6 +122,7 @@ Status prepare_attention(const KernelConfig& config) {
   SHARPI_TRY(prepare_attention_ring(config));
   SHARPI_TRY(prepare_attention_step(config));
   SHARPI_TRY(prepare_attention_flash(config));
+  SHARPI_TRY(prepare_attention_wide(config));
   SHARPI_TRY(prepare_attention_specialized_sm90(config));
   return prepare_attention_flash_sm90(config);
 }
@@ -145,6 +146,8 @@ Status launch_stored(const KernelConfig& config, const AttentionParams& p, cudaS
       return launch_attention_specialized_sm90(config, a, stream);
     case Kernel::kWarpgroups:
       return launch_attention_flash_sm90(config, a, stream);
+    case Kernel::kWide:
+      return launch_attention_wide(config, a, stream);
     case Kernel::kFlash:
       return launch_attention_flash(config, a, stream);
     case Kernel::kF32:
@@ -173,6 +176,8 @@ const char* attention_path(const KernelConfig& config, const KvLayer& kv, bool f
       return "flash, specialised warpgroups";
     case Kernel::kWarpgroups:
       return "flash, warpgroup tensor cores";
+    case Kernel::kWide:
+      return "flash, tensor cores, wide blocks";
     case Kernel::kFlash:
       return "flash, tensor cores";
     case Kernel::kF32:

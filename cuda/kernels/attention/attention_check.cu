@@ -276,6 +276,22 @@ void add_step_cases(KvDtype k, KvDtype v, std::vector<AttentionCase>* all) {
   }
 }
 
+/// Blocks of 128 vectors: tiles that end with a row's last key or one beside it, whole ones between
+/// those that rows see parts of, one KV head, groups that leave vectors over, scores far apart (a
+/// vector's first tile may be all but unseen, later ones outgrow it), windows narrower and wider
+/// than a tile, contexts that are not seen.
+void add_wide_cases(KvDtype k, KvDtype v, std::vector<AttentionCase>* all) {
+  for (const uint32_t dim : {128u, 256u}) {
+    all->push_back(
+        {8, 2, dim, k, v, 0, 0, {{63, 65}, {64, 64}, {1, 127}, {0, 1}, {300, 33}}, true});
+    all->push_back({6, 1, dim, k, v, 0, 0, {{1500, 45}}, false, 20.0f});
+    all->push_back({32, 2, dim, k, v, 0, 0, {{190, 20}}, false, 8.0f});
+    all->push_back({10, 2, dim, k, v, 40, 104, {{500, 90}, {20, 40}}, true, 8.0f});
+    all->push_back({4, 1, dim, k, v, 200, 264, {{1000, 150}, {0, 70}}});
+    all->push_back({8, 2, dim, k, v, 0, 0, {{333, 70, true}, {64, 40}}});
+  }
+}
+
 std::vector<AttentionCase> attention_cases() {
   if (g_extent == Extent::kLeast) return least_cases();
   std::vector<AttentionCase> all;
@@ -302,6 +318,8 @@ std::vector<AttentionCase> attention_cases() {
     }
   }
   for (const StepCodecs& d : kStepCodecs) add_step_cases(d.k, d.v, &all);
+  for (const KvDtype k : {kF, kB, kQ, kT}) add_wide_cases(k, k, &all);
+  add_wide_cases(kQ, kT, &all);
   for (uint32_t group = 1; group <= 16; ++group) {
     all.push_back({2 * group, 2, 128, kB, kB, 0, 0, {{700, 4}, {10, 2}}});
     all.push_back({group, 1, 128, kT, kT, 0, 0, {{100, 3}}});
@@ -349,6 +367,21 @@ void check_step_paths(const KernelConfig& config) {
   }
 }
 
+/// The same of blocks of 128 vectors, where there are no warpgroups.
+void check_wide_paths(const KernelConfig& config) {
+  if (config.device.wgmma) return;
+  for (const KvDtype k : {kF, kB, kQ, kT}) {
+    for (const KvDtype v : {kF, kB, kQ, kT}) {
+      for (const uint32_t dim : {128u, 256u}) {
+        const char* path = attention_path(config, make_layer(2, dim, k, v, 0), false);
+        const bool wide = std::strcmp(path, "flash, tensor cores, wide blocks") == 0;
+        expect(wide == (k == v || (k == kQ && v == kT)),
+               std::string("path of many rows in ") + name_of(k) + "/" + name_of(v) + ": " + path);
+      }
+    }
+  }
+}
+
 /// The step's kernels once more as they are where a block has 99 KiB of shared memory: other forms
 /// of them, with fewer stages.
 void check_small_rooms(const KernelConfig& config) {
@@ -385,6 +418,7 @@ int main(int argc, char** argv) {
   const bool all = wants("test");
   if (all || wants("attention")) {
     check_step_paths(config);
+    check_wide_paths(config);
     check_attentions(config);
   }
   if (all || wants("rooms")) check_small_rooms(config);

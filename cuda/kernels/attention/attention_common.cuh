@@ -289,6 +289,11 @@ bool attention_flash_fits(const KernelConfig& config, const KvLayer& l);
 Status launch_attention_flash(const KernelConfig& config, const AttentionArgs& a,
                               cudaStream_t stream);
 Status prepare_attention_flash(const KernelConfig& config);
+/// The same with heads of 128 and 256 and the usual pairs of codecs, in blocks of more rows.
+bool attention_wide_fits(const KernelConfig& config, const KvLayer& l);
+Status launch_attention_wide(const KernelConfig& config, const AttentionArgs& a,
+                             cudaStream_t stream);
+Status prepare_attention_wide(const KernelConfig& config);
 /// The same with warpgroups (9.0, heads of 512), where the build has them.
 bool have_attention_flash_sm90(const KernelConfig& config, const KvLayer& l);
 Status launch_attention_flash_sm90(const KernelConfig& config, const AttentionArgs& a,

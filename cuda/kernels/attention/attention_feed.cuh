@@ -7,11 +7,13 @@
 #pragma once
 
 #include "cuda/kernels/attention/attention_common.cuh"
+#include "cuda/kernels/attention/attention_pieces.cuh"
 #include "cuda/kernels/attention/attention_warpgroups.cuh"
 #include "cuda/kernels/cluster.cuh"
-#include "cuda/kernels/kv/kv_fragments.cuh"
 
 namespace sharpi::cuda::feed {
+
+using namespace pieces;
 
 /// A piece: eight elements of a stored row as they lie there, and the word with the scale of their
 /// block. A thread's ring of pieces in shared memory, which nobody else reads or writes: piece p of
@@ -36,75 +38,13 @@ struct Ring {
   }
 };
 
-__device__ __forceinline__ void store_piece(uint32_t to, const uint32_t (&v)[4]) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]),
-               "r"(v[2]), "r"(v[3])
-               : "memory");
-}
-__device__ __forceinline__ uint32_t load_word(uint32_t at) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-  return v;
-}
-
-/// Sends a piece on its way to the ring; one that is not there is zeros. Rows are aligned to 16
-/// bytes. scale: bytes from the piece to its scale.
-template <KvDtype kType>
-__device__ __forceinline__ void fetch_piece(uint32_t to, uint32_t scale_to, const std::byte* at,
-                                            uint32_t scale, bool there) {
-  constexpr uint32_t kValues = value_bytes(kType, 8);
-  if constexpr (has_scales(kType)) {
-    const auto whole = reinterpret_cast<uintptr_t>(at + scale) & ~uintptr_t{3};
-    cp_async_4_zfill(scale_to, reinterpret_cast<const std::byte*>(whole), there ? 4 : 0);
-  }
-  if constexpr (kValues == 4) {
-    cp_async_4_zfill(to, at, there ? 4 : 0);
-  } else if constexpr (kValues == 8) {
-    cp_async_8_zfill(to, at, there ? 8 : 0);
-  } else {
-#pragma unroll
-    for (uint32_t i = 0; i < kValues; i += 16) {
-      cp_async_16_zfill(to + i, at + i, there ? 16 : 0);
-    }
-  }
-}
-
 /// A piece of the ring as f16; upper: its scale is the word's upper half.
 template <KvDtype kType>
 __device__ __forceinline__ void piece_f16(uint32_t at, uint32_t scale_at, bool upper,
                                           uint32_t (&r)[4]) {
-  constexpr uint32_t kValues = value_bytes(kType, 8);
-  alignas(16) uint32_t words[kValues / 4];
-  if constexpr (kValues == 4) {
-    words[0] = load_word(at);
-  } else if constexpr (kValues == 8) {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(words[0]), "=r"(words[1])
-                 : "r"(at)
-                 : "memory");
-  } else {
-#pragma unroll
-    for (uint32_t i = 0; i < kValues / 4; i += 4) {
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
-                   : "r"(at + 4 * i)
-                   : "memory");
-    }
-  }
-  if constexpr (kValues == 32) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      r[i] = pack_f16(__uint_as_float(words[2 * i]), __uint_as_float(words[2 * i + 1]));
-    }
-  } else {
-    __half scale = __ushort_as_half(0);
-    if constexpr (has_scales(kType)) {
-      const uint32_t both = load_word(scale_at);
-      scale = __ushort_as_half(static_cast<uint16_t>(upper ? both >> 16 : both));
-    }
-    fragment_f16<kType>(reinterpret_cast<const uint8_t*>(words), 0,
-                        reinterpret_cast<const uint8_t*>(&scale), r);
-  }
+  Piece<kType> piece;
+  load_piece<kType>(at, scale_at, &piece);
+  turn_piece<kType>(piece, upper, r);
 }
 
 /// Where the keys' or the values' rows of a sequence lie: slots of blocks in its store, which may

@@ -208,6 +208,8 @@ void bench_attention_one(const KernelConfig& config, int which) {
   }
   if (which == 4) bench_attention(config, kDense27, kB, 16384, 1);
   if (which == 11) {
+    bench_attention(config, kDense8, kQ, kT, 30720, 2048);
+    bench_attention(config, kDense27, kQ, kT, 30720, 2048);
     for (const KvDtype d : {kF, kT}) {
       for (const Span& m : {kDense8, kDense27}) bench_attention(config, m, d, 30720, 2048);
     }

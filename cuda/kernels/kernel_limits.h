@@ -38,6 +38,7 @@ inline constexpr KernelLimit kKernelLimits[] = {
     {"qkv_kernel", 256, 1024, 1},
     {"replay_kernel", 256, 0, 1},
     {"replay_warpgroup_kernel", 256, 0, 1},
+    {"row_kernel", 384, 0, 1},
     {"score_kernel", 256, 1024, 1},
     {"score_warpgroup_kernel", 640, 256, 1},
     {"stream_kernel", 384, 0, 1},

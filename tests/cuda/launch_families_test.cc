@@ -327,6 +327,7 @@ TEST(Families, ThreadsOfProductsAreWhatTheirKernelsAreCompiledFor) {
   EXPECT_EQ(limit_of("gemm_kernel").threads, cuda::kGemmWarps * 32);
   EXPECT_EQ(limit_of("gemm_sm90_kernel").threads, cuda::kWarpgroupGemmThreads);
   EXPECT_EQ(limit_of("stream_kernel").threads, cuda::matvec::kMaxThreads);
+  EXPECT_EQ(limit_of("row_kernel").threads, cuda::matvec::kMaxThreads);
   EXPECT_EQ(limit_of("chain_kernel").threads, (cuda::kShareWarps + cuda::kFeeders) * 32);
   EXPECT_EQ(limit_of("chain_registers_kernel").threads, cuda::kShareWarps * 32);
   EXPECT_EQ(limit_of("chain_rows_registers_kernel").threads, cuda::kShareWarps * 32);

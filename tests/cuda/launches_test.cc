@@ -350,6 +350,24 @@ TEST(Launches, ExpertsWithAndWithoutAGateReadEveryUnitOnce) {
   }
 }
 
+/// gpt-oss on a card with much shared memory: experts of one row have two blocks a multiprocessor,
+/// which have room beside each other, with their biases.
+TEST(Launches, TwoBlocksOfARowsExpertsFitBesideEachOther) {
+  const cuda::DeviceProfile& card = profile_of("9.0");
+  for (const uint32_t segments : {1u, 4u}) {
+    cuda::StreamParams p = row_through(GgmlType::kMXFP4, 2880, 2880 * 4 / segments, segments);
+    p.mode = segments == 1 ? cuda::StreamMode::kExpertsUp : cuda::StreamMode::kExpertsDown;
+    p.epilogue = segments == 1 ? device::Epilogue::kSwiGluClamped : device::Epilogue::kAdd;
+    p.biased = true;
+    uint32_t bytes = 0;
+    const uint32_t blocks = cuda::matvec::plan_matvec(card, &p, &bytes);
+    EXPECT_EQ(blocks, segments == 1 ? 2u * static_cast<uint32_t>(card.n_sm) : 180u);
+    EXPECT_EQ(bytes, cuda::matvec::row_map(p).bytes);
+    EXPECT_EQ(p.n_warps, cuda::matvec::kMaxWarps);
+    EXPECT_LE(2 * (bytes + cuda::kReservedShared), static_cast<uint32_t>(card.shared_per_sm));
+  }
+}
+
 TEST(Launches, EveryModelIsTakenByEveryCard) {
   for (const PublishedModel& model : published_models()) {
     const auto& spec = model.spec;

@@ -118,6 +118,14 @@ __device__ __forceinline__ uint32_t is_own(int n, int i) {
   return 0x01u << (8 * n) >> (8 * i) & 1u;
 }
 
+/// Bit 2 h + i + 4 (j / 2) of each half-word of `wide` belongs to half i of register (h, j / 2).
+__device__ __forceinline__ void add_fifth_bits_of_bytes(uint32_t wide, uint32_t (&a)[4]) {
+  a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
+  a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
+  a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
+  a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
+}
+
 /// Block b of a unit as the first operand of a product (fixed_rows.cuh has several rows as the
 /// second one), and whether its bytes are signed.
 template <GgmlType kType>
@@ -136,13 +144,8 @@ struct UnitOperand {
       a[1] = w.y & 0x0F0F0F0Fu;
       a[2] = (w.x >> 4) & 0x0F0F0F0Fu;
       a[3] = (w.y >> 4) & 0x0F0F0F0Fu;
-      // Bit 2 h + i + 4 (j / 2) of each half-word belongs to half i of register (h, j / 2).
       const uint32_t bits = unit.extra(b) >> (b % 2 * 8);
-      const uint32_t wide = bits & 0x00FF00FFu;
-      a[0] |= ((wide << 4) & 0x00100010u) | ((wide << 11) & 0x10001000u);
-      a[1] |= ((wide << 2) & 0x00100010u) | ((wide << 9) & 0x10001000u);
-      a[2] |= (wide & 0x00100010u) | ((wide << 7) & 0x10001000u);
-      a[3] |= ((wide >> 2) & 0x00100010u) | ((wide << 5) & 0x10001000u);
+      add_fifth_bits_of_bytes(bits & 0x00FF00FFu, a);
     } else if constexpr (kType == GgmlType::kQ6_K) {
       const uint32_t v = unit.extra(b);
       // 4 (code - 32) as signed bytes; pairs 4 h + 2 (j / 2) + i of each half-word of v.

@@ -183,6 +183,7 @@ Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaSt
   s.n_groups = s.by_panels.divisor * p.n_used;
   const bool up_f16 =
       (!gated || streams_in_f16(config, p.gate, false)) && streams_in_f16(config, p.up, false);
+  const bool up_streams = up_f16 && takes_row(config, s);
   SHARPI_TRY(up_f16 ? launch_matvec(config, s, p.n_rows, nullptr, 0, stream)
                     : launch_matvec_f32(config, s, p.n_rows, stream));
 
@@ -200,6 +201,8 @@ Status run_expert_streams(const KernelConfig& config, const MoeParams& p, cudaSt
   s.slot_of_expert = p.slot_of_expert;
   s.weights = p.weights;
   s.n_used = s.n_segments = p.n_used;
+  // The launch before waits for ids and weights in all of its blocks before this one may start.
+  s.ids_known = up_streams;
   return streams_in_f16(config, p.down, false)
              ? launch_matvec(config, s, p.n_rows, nullptr, 0, stream)
              : launch_matvec_f32(config, s, p.n_rows, stream);

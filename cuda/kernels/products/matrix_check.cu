@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A program of its own: every matrix kernel against double loops over dequantize_row on the host,
 // and their speed on the shapes of published models. Usage: matrix_check [test] [bench]
-// [rows-bench] [gemm] [gemm-bench] [moe] [moe-bench] [moe-tuning] [quick] [moe-quick] (small parts
-// of gemm and moe, for slow tools) [mma] (no kernels of newer architectures) [cublas] [profile]
+// [rows-bench] [experts-bench] [gemm] [gemm-bench] [moe] [moe-bench] [moe-tuning] [quick]
+// [moe-quick] (small parts of gemm and moe, for slow tools) [mma] (no kernels of newer
+// architectures) [cublas] [profile]
 #include "cuda/kernels/check_device.h"
 #include "cuda/kernels/products/cublas_lt.h"
 #include "cuda/kernels/products/gemm_check.h"
@@ -106,6 +107,16 @@ void run_tests(Bench& b, const std::vector<uint32_t>& row_counts) {
                 Experts::kBiased);
       check_squares(b, rows);
       check_case(b, {{q8}, 672, {48}, rows, Epilogue::kAdd, false, false, false, true});
+      // Last units that are partly filled behind whole ones, and one row: blocks of several panels,
+      // experts that begin in one and end in the next.
+      for (GgmlType t : kTileTypes) {
+        if (ggml_traits(t).block_elements != 32) continue;
+        check_moe(b, t, 704, 352, 6, 4, rows, rows % 2 != 0, true);
+        if (rows == 1)
+          check_moe(b, t, 736, 2880, 4, 3, rows, false, true, Routing::kRandom, true, true,
+                    Experts::kBiased);
+      }
+      if (rows == 1) check_moe(b, q4, 2816, 2304, 6, 4, rows, false, true);
       // More outputs of a block than threads.
       check_case(b, {{q8}, 256, {34832}, rows, Epilogue::kAdd});
       check_case(b, {{mx, q8}, 2880, {144, 20}, rows, Epilogue::kStore, true, false, false, true});
@@ -261,6 +272,19 @@ void run_bench_rows(Bench& b, Io& io) {
   b.config.pdl = b.config.device.pdl;
 }
 
+/// Experts of few rows that are launches of their own, and the products around them.
+void run_bench_experts(Bench& b, Io& io) {
+  const auto q4 = GgmlType::kQ4_K, q6 = GgmlType::kQ6_K, q40 = GgmlType::kQ4_0,
+             q8 = GgmlType::kQ8_0, mx = GgmlType::kMXFP4;
+  bench_moe(b, io, "Qwen3-Coder-30B", q4, q6, 2048, 768, 128, 8);
+  bench_moe(b, io, "OLMoE", q4, q6, 2048, 1024, 64, 8);
+  bench_moe(b, io, "gpt-oss-20b", mx, mx, 2880, 2880, 32, 4);
+  bench_moe(b, io, "the same in Q4_0", q40, q40, 2880, 2880, 32, 4);
+  bench_moe(b, io, "26B-A4B", q4, q40, 2816, 704, 128, 8);
+  bench_stream(b, io, "q, k, v of gpt-oss", q8, 2880, 5120, Epilogue::kStore, true);
+  bench_stream(b, io, "its attention's output", q8, 4096, 2880, Epilogue::kAdd, false);
+}
+
 void run_bench_streams(Bench& b) {
   Io io;
   const auto q4 = GgmlType::kQ4_K, q6 = GgmlType::kQ6_K;
@@ -279,10 +303,7 @@ void run_bench_streams(Bench& b) {
   bench_stream(b, io, "exact", q4, 4096, 12288, Epilogue::kStore, true);
   bench_stream(b, io, "exact", q6, 12288, 4096, Epilogue::kStore, true);
   b.config.exact = false;
-  bench_moe(b, io, "Qwen3-Coder-30B", q4, q6, 2048, 768, 128, 8);
-  bench_moe(b, io, "OLMoE", q4, q6, 2048, 1024, 64, 8);
-  bench_moe(b, io, "gpt-oss-20b", GgmlType::kMXFP4, GgmlType::kMXFP4, 2880, 2880, 32, 4);
-  bench_moe(b, io, "the same in Q4_0", GgmlType::kQ4_0, GgmlType::kQ4_0, 2880, 2880, 32, 4);
+  run_bench_experts(b, io);
 }
 
 }  // namespace
@@ -318,6 +339,10 @@ int main(int argc, char** argv) {
     run_bench_rows(b, io);
   }
   if (wants("bench")) run_bench_streams(b);
+  if (wants("experts-bench")) {
+    Io io;
+    run_bench_experts(b, io);
+  }
   if (wants("gemm-bench")) run_gemm_bench(b);
   if (wants("moe-bench")) run_moe_bench(b);
   if (wants("moe-rows-bench")) run_moe_rows_bench(b);

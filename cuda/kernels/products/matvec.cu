@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// y[r][o] = sum_i W[o][i] x[r][i] for 1 to 16 rows (GEMV), W in tiles, x rounded to f16. A block
-// owns a contiguous range of panels (16 rows); its warps share the panels' units (16 x 256) evenly,
-// each streaming them through a ring of its own in shared memory that runs ahead of the arithmetic,
-// and from before the grid dependency resolves. The input is staged once (stage.cuh); several rows
-// that are too long for shared memory come in parts of their columns (matvec_parts.cuh), whose sums
-// are added up. Integer codes times f16 on tensor cores are exact; scales and minima are applied in
-// f32, the RMS norm's factor to the sums, so that staging needs no sum over the row. Bound: reads W
-// once, W bytes / memory bandwidth. What is left is latency: code outside of the inner loop runs
-// once per launch and is kept short. Partial sums meet in shared memory in warp order.
+// y[r][o] = sum_i W[o][i] x[r][i] for 2 to 16 rows, W in tiles, x rounded to f16 (one row:
+// matvec_row.cu). A block owns a contiguous range of panels (16 rows); its warps share the panels'
+// units (16 x 256) evenly, each streaming them through a ring of its own in shared memory that runs
+// ahead of the arithmetic, and from before the grid dependency resolves. The input is staged once
+// (stage.cuh); rows that are too long for shared memory come in parts of their columns
+// (matvec_parts.cuh), whose sums are added up. Integer codes times f16 on tensor cores are exact;
+// scales and minima are applied in f32, the RMS norm's factor to the sums, so that staging needs no
+// sum over the row. Bound: reads W once, W bytes / memory bandwidth. What is left is latency: code
+// outside of the inner loop runs once per launch and is kept short. Partial sums meet in shared
+// memory in warp order.
 #include <algorithm>
 
 #include "cuda/kernels/launch.h"
@@ -28,23 +29,15 @@ template <RowCount kRows>
 __device__ __forceinline__ void store_piece(const StreamParams& p, const View& view, uint32_t v,
                                             bool first, bool last, bool later,
                                             const float (&acc)[kEightsOf<kRows>][4]) {
-  constexpr bool kOne = kRows == RowCount::kOne;
-  const uint32_t rows = kOne ? 1 : p.n_rows, g = view.lane / 4, t = view.lane % 4;
+  const uint32_t rows = p.n_rows, g = view.lane / 4, t = view.lane % 4;
   float* piece =
       reinterpret_cast<float*>(view.shared + view.map.sums) + (v + view.warp) * kPanelRows * rows;
-  if constexpr (kOne) {
-    if (t == 0) {
-      piece[g] = acc[0][0];
-      piece[g + 8] = acc[0][2];
-    }
-  } else {
 #pragma unroll
-    for (uint32_t i = 0; i < 4 * kEightsOf<kRows>; ++i) {
-      const uint32_t k = i % 4, column = i / 4 * 8 + 2 * t + k % 2;
-      const float sum = acc[i / 4][k];
-      float* to = piece + column * kPanelRows + g + k / 2 * 8;
-      if (column < rows) *to = later ? *to + sum : sum;
-    }
+  for (uint32_t i = 0; i < 4 * kEightsOf<kRows>; ++i) {
+    const uint32_t k = i % 4, column = i / 4 * 8 + 2 * t + k % 2;
+    const float sum = acc[i / 4][k];
+    float* to = piece + column * kPanelRows + g + k / 2 * 8;
+    if (column < rows) *to = later ? *to + sum : sum;
   }
   if (view.lane == 0) {
     auto* warps = reinterpret_cast<uint32_t*>(view.shared + view.map.warps) + 2 * v;
@@ -59,16 +52,14 @@ template <GgmlType kType, RowCount kRows>
 __device__ __forceinline__ void run_units(const StreamParams& p, const View& view, Ring& ring,
                                           Position& at, const uint8_t* part, uint32_t n_units,
                                           bool later) {
-  constexpr bool kOne = kRows == RowCount::kOne;
-  const uint32_t rows = kOne ? 1 : p.n_rows, t = view.lane % 4,
-                 row = kOne ? 0 : min(view.lane / 4, rows - 1);
+  const uint32_t rows = p.n_rows, t = view.lane % 4, row = min(view.lane / 4, rows - 1);
   // The lane's row of the second eight, as far as there is one.
   const uint32_t step = kRows == RowCount::kSixteen ? min(row + 8, rows - 1) - row : 0;
   constexpr uint32_t kSumBytes = Tile<kType>::kHalves ? 64 : 32;
   const uint8_t* x = part + row * view.image.row_bytes + t * 16;
   const uint8_t* sums = part + row * kSumBytes + t * (kSumBytes / 4) +
                         (Tile<kType>::kHalves ? view.image.sums16 : view.image.sums32);
-  const uint8_t* inverse = part + view.image.inverse + (kOne ? 0 : t * 8);
+  const uint8_t* inverse = part + view.image.inverse + t * 8;
   const uint8_t* stages = view.shared + view.warp * p.n_stages * p.stage_bytes;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   bool same = true;
@@ -76,7 +67,7 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
   while (same) {
     float acc[kEightsOf<kRows>][4] = {};
     const uint32_t first_unit = panels[at.v].first_unit, begin = at.u,
-                   end = min(p.units, begin + at.left), stop = kOne ? end : min(end, n_units);
+                   end = min(p.units, begin + at.left), stop = min(end, n_units);
 #pragma unroll 1
     for (uint32_t u = begin; u < stop; ++u) {
       int n_blocks = 8;
@@ -88,7 +79,7 @@ __device__ __forceinline__ void run_units(const StreamParams& p, const View& vie
       unit_product<kType, kRows>(stages + stage * p.stage_bytes, n_blocks, in,
                                  static_cast<int>(view.lane), acc);
       __syncwarp();
-      ring.issue<kOne>(p, panels, stage, view.warp, view.lane);
+      ring.issue(p, panels, stage, view.warp, view.lane);
     }
     store_piece<kRows>(p, view, at.v, begin == 0, end == p.units, later, acc);
     at.left -= end - begin;
@@ -153,31 +144,26 @@ __device__ __forceinline__ float panel_sum(const StreamParams& p, const View& vi
 }
 
 /// 1 / rms of row r, from the squares of its units.
-template <bool kOne>
 __device__ __forceinline__ float norm_factor(const StreamParams& p, const View& view, uint32_t r) {
   const auto* squares = reinterpret_cast<const float*>(view.shared + view.map.image) + r;
-  const uint32_t units = p.units * p.n_parts - (kOne ? 0 : p.n_absent);
+  const uint32_t units = p.units * p.n_parts - p.n_absent;
   float sum = 0.0f;
 #pragma unroll 8
   for (uint32_t u = 0; u < units; ++u) sum += squares[u * p.n_rows];
   return rsqrtf(sum / static_cast<float>(p.n_in) + p.norm_eps);
 }
 
-/// Adds up the pieces and lets them leave through the epilogue. One row: `old` is what y of
-/// the thread's first output held.
-template <bool kOne>
+/// Adds up the pieces and lets them leave through the epilogue.
 __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
-                                       uint32_t first_group, uint32_t n_groups, float old) {
-  const uint32_t per_panel = kOne ? kPanelRows : kPanelRows * p.n_rows;
+                                       uint32_t first_group, uint32_t n_groups) {
+  const uint32_t per_panel = kPanelRows * p.n_rows;
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   for (uint32_t at = threadIdx.x; at < n_groups * per_panel; at += blockDim.x) {
     const uint32_t group = at / per_panel, e = at % per_panel, r = e / kPanelRows;
     float first = panel_sum(p, view, group, e), second = 0.0f;
-    for (uint32_t j = 1; j < p.n_segments; ++j)
-      first += panel_sum(p, view, j * n_groups + group, e);
     if (is_gated_epilogue(p.epilogue)) second = panel_sum(p, view, n_groups + group, e);
     if (p.norm_weight != nullptr) {
-      const float norm = norm_factor<kOne>(p, view, r);
+      const float norm = norm_factor(p, view, r);
       first *= norm;
       second *= norm;
     }
@@ -186,71 +172,51 @@ __device__ __forceinline__ void finish(const StreamParams& p, const View& view,
       first += bias.x;
       second += bias.y;
     }
-    float* y = panels[group].y + (kOne ? 0 : r * panels[group].y_stride) + e % kPanelRows;
-    float held = old;
-    if (kOne && at != threadIdx.x && p.epilogue == Epilogue::kAdd) held = *y;
-    store_output(p, y, p.mode == StreamMode::kDense ? r : blockIdx.y, first, second,
-                 kOne ? &held : y);
+    float* y = panels[group].y + r * panels[group].y_stride + e % kPanelRows;
+    store_output(p, y, r, first, second, y);
   }
 }
 
-/// Panel v of a block that owns groups [first, first + n_groups): all gates then all ups; all
-/// panels of the first expert, then of the second, ...
-template <bool kMoe>
+/// Panel v of a block that owns groups [first, first + n_groups): all gates, then all ups.
 __device__ __forceinline__ Panel make_panel(const StreamParams& p, uint32_t first,
                                             uint32_t n_groups, uint32_t v) {
   const uint32_t member = v / n_groups, group = first + v - member * n_groups;
-  const bool gated = is_gated_epilogue(p.epilogue);
-  const PanelRef ref = find_panel<kMoe>(p, group, gated ? member : 0);
+  const PanelRef ref = find_panel<false>(p, group, is_gated_epilogue(p.epilogue) ? member : 0);
   Panel panel;
-  panel.data = ref.data + (!kMoe || gated ? 0 : segment_offset(p, *ref.task, member));
+  panel.data = ref.data;
   panel.y = ref.task->y + ref.panel * kPanelRows;
-  if constexpr (kMoe) panel.y += output_row(p, ref, 0) * ref.task->y_stride;
   panel.y_stride = static_cast<uint32_t>(ref.task->y_stride);
   panel.unit_bytes = ref.task->unit_bytes;
   panel.tail_bytes = ref.task->tail_bytes;
-  panel.first_unit = !kMoe || gated ? 0 : member * p.units;
+  panel.first_unit = 0;
   panel.type = ref.task->type;
   return panel;
 }
 
-/// One row is staged by the block, several by a launch before (stage_rows.cu). kMoe: expert ids
-/// say which matrices are read, so nothing can be read ahead of the dependency. kBlocks: of a
-/// multiprocessor. Where blocks of the next launch have room beside this one's, they ask for their
-/// weights while this one still waits for its last ones, which then come behind those; that cost a
-/// tenth of the time of a layer. Experts of several rows are many small blocks, and a launch whose
-/// weights are all asked for at once loses nothing: these have registers for two.
-template <RowCount kRows, bool kMoe, int kBlocks>
-__global__ void __launch_bounds__(kMaxThreads, kBlocks)
+/// The rows are staged by a launch before (stage_rows.cu).
+template <RowCount kRows>
+__global__ void __launch_bounds__(kMaxThreads, 1)
     stream_kernel(const __grid_constant__ StreamParams p) {
-  constexpr bool kOne = kRows == RowCount::kOne;
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   View view;
   view.shared = shared_bytes;
-  view.image =
-      image_map(kOne ? 1 : p.n_rows, kMoe ? p.units * p.n_segments : p.units, kOne ? 1 : p.n_parts);
+  view.image = image_map(p.n_rows, p.units, p.n_parts);
   view.map = shared_map(p, view.image);
   view.warp = threadIdx.x / 32;
   view.lane = threadIdx.x % 32;
-  RowShare row;
-  if constexpr (kMoe) {
-    grid_dependency_wait();
-    row.load_weights<kMoe>(p, view);
-    row.load_inputs_ahead<kMoe>(p, view);
-  }
 
   const uint32_t block = blockIdx.x, extra = block < p.more_groups ? 1 : 0;
   const uint32_t n_groups = p.groups + extra, first = block * p.groups + min(block, p.more_groups);
   auto* panels = reinterpret_cast<Panel*>(shared_bytes + view.map.panels);
   if (threadIdx.x < n_groups * panels_per_group(p)) {
-    panels[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
+    panels[threadIdx.x] = make_panel(p, first, n_groups, threadIdx.x);
   }
   const uint32_t barriers = shared_address(shared_bytes) + view.map.barriers;
   Parts parts(p, view, barriers + p.n_warps * p.n_stages * 8);
   if (kHasBulkCopy && view.lane == 0) {
     for (uint32_t s = 0; s < p.n_stages; ++s)
       mbarrier_init(barriers + (view.warp * p.n_stages + s) * 8, 1);
-    if (!kOne && view.warp == 0) parts.init();
+    if (view.warp == 0) parts.init();
     mbarrier_init_fence();
   }
   __syncthreads();
@@ -261,48 +227,27 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
   ring.barriers = barriers + view.warp * p.n_stages * 8;
   ring.ahead = reinterpret_cast<Ahead*>(shared_bytes + view.map.ahead) + view.warp;
   ring.stage = ring.parity = 0;
-  fill_ring<kOne>(p, view, ring, at);
+  fill_ring(p, view, ring, at);
 
-  float old = 0.0f;
-  if constexpr (kOne) {
-    if constexpr (!kMoe) {
-      row.load_weights<kMoe>(p, view);
-      grid_dependency_wait();
-      row.load_inputs_ahead<kMoe>(p, view);
-    }
-    row.stage<kMoe>(p, view);
-    __syncthreads();
-    if (p.epilogue == Epilogue::kAdd && threadIdx.x < n_groups * kPanelRows) {
-      old = panels[threadIdx.x / kPanelRows].y[threadIdx.x % kPanelRows];
-    }
-  } else {
-    grid_dependency_wait();
-    parts.begin();
-  }
-  // The next launch may start, not earlier: its weights would hold up this one's input.
-  if constexpr (kOne) {
-    grid_dependents_launch();
-    run_panels<kRows>(p, view, ring, at, view.shared + view.map.image + view.image.first_part,
-                      p.units, false);
-  } else {
+  grid_dependency_wait();
+  parts.begin();
 #pragma unroll 1
-    for (uint32_t part = 0; part < p.n_parts; ++part) {
-      const uint8_t* columns = parts.wait(part);
-      if (part == 0) grid_dependents_launch();
-      const uint32_t n_units = part + 1 == p.n_parts ? p.units - p.n_absent : p.units;
-      run_panels<kRows>(p, view, ring, at, columns, n_units, part != 0);
-      parts.done(part);
-    }
+  for (uint32_t part = 0; part < p.n_parts; ++part) {
+    const uint8_t* columns = parts.wait(part);
+    // The next launch may start, not earlier: its weights would hold up this one's input.
+    if (part == 0) grid_dependents_launch();
+    const uint32_t n_units = part + 1 == p.n_parts ? p.units - p.n_absent : p.units;
+    run_panels<kRows>(p, view, ring, at, columns, n_units, part != 0);
+    parts.done(part);
   }
   __syncthreads();
-  finish<kOne>(p, view, first, n_groups, old);
+  finish(p, view, first, n_groups);
 }
 
-template <RowCount kRows, bool kMoe, int kBlocks>
+template <RowCount kRows>
 Status prepare_instance(int max_shared_bytes) {
   const auto set = [](cudaFuncAttribute attribute, int value) {
-    return kernel_status(
-        cudaFuncSetAttribute(stream_kernel<kRows, kMoe, kBlocks>, attribute, value), "matvec");
+    return kernel_status(cudaFuncSetAttribute(stream_kernel<kRows>, attribute, value), "matvec");
   };
   SHARPI_TRY(set(cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared_bytes));
   // Launches of different sizes overlap only while the multiprocessor keeps one split of its
@@ -313,11 +258,9 @@ Status prepare_instance(int max_shared_bytes) {
 }  // namespace
 
 Status prepare_matvec(int max_shared_bytes) {
-  SHARPI_TRY((prepare_instance<RowCount::kOne, false, 1>(max_shared_bytes)));
-  SHARPI_TRY((prepare_instance<RowCount::kOne, false, 2>(max_shared_bytes)));
-  SHARPI_TRY((prepare_instance<RowCount::kOne, true, 2>(max_shared_bytes)));
-  SHARPI_TRY((prepare_instance<RowCount::kEight, false, 1>(max_shared_bytes)));
-  return prepare_instance<RowCount::kSixteen, false, 1>(max_shared_bytes);
+  SHARPI_TRY(prepare_row(max_shared_bytes));
+  SHARPI_TRY(prepare_instance<RowCount::kEight>(max_shared_bytes));
+  return prepare_instance<RowCount::kSixteen>(max_shared_bytes);
 }
 
 Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
@@ -346,19 +289,13 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
     return launch_matvec(config, some_rows(p, half, p.n_rows - half), 1, workspace, workspace_bytes,
                          stream);
   }
-  const ImageMap image = image_map(p.n_rows, p.units * p.n_segments, p.n_parts);
   shape.grid = dim3(blocks, grid_rows);
   shape.block = dim3(p.n_warps * 32);
   shape.shared_bytes = bytes;
   shape.stream = stream;
   shape.pdl = config.pdl;
-  if (p.mode != StreamMode::kDense)
-    return launch_kernel("matvec", shape, stream_kernel<RowCount::kOne, true, 2>, p);
-  if (p.n_rows == 1) {
-    return rings_hold_all(p)
-               ? launch_kernel("matvec", shape, stream_kernel<RowCount::kOne, false, 2>, p)
-               : launch_kernel("matvec", shape, stream_kernel<RowCount::kOne, false, 1>, p);
-  }
+  if (p.n_rows == 1) return launch_row(p, shape);
+  const ImageMap image = image_map(p.n_rows, p.units, p.n_parts);
   if (workspace_bytes < image.bytes) {
     return Status::error(Code::kInternal,
                          "kernel matvec has a workspace of %llu bytes, but %u are needed",
@@ -367,9 +304,8 @@ Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_r
   auto* staged = reinterpret_cast<uint8_t*>(workspace);
   SHARPI_TRY(launch_stage_rows(config, p, branch, staged, stream));
   p.image = staged;
-  return p.n_rows <= 8
-             ? launch_kernel("matvec", shape, stream_kernel<RowCount::kEight, false, 1>, p)
-             : launch_kernel("matvec", shape, stream_kernel<RowCount::kSixteen, false, 1>, p);
+  return p.n_rows <= 8 ? launch_kernel("matvec", shape, stream_kernel<RowCount::kEight>, p)
+                       : launch_kernel("matvec", shape, stream_kernel<RowCount::kSixteen>, p);
 }
 
 }  // namespace sharpi::cuda

@@ -71,6 +71,7 @@ struct StreamParams {
   // Last, so that the code of one row finds the others where it had them, two at a time.
   uint32_t n_absent;  // units that the last part has fewer
   bool biased;        // a task has a bias
+  bool ids_known;     // ids, slots and weights are older than the launch before
 };
 
 Divider make_divider(uint32_t divisor);
@@ -82,6 +83,8 @@ StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n);
 Status launch_matvec(const KernelConfig& config, StreamParams p, uint32_t grid_rows,
                      std::byte* workspace, uint64_t workspace_bytes, cudaStream_t stream,
                      const ChainBranch* branch = nullptr);
+/// Whether one row goes to matvec_row.cu, or reads its weights by launch_matvec_f32().
+bool takes_row(const KernelConfig& config, StreamParams p);
 /// Stages the rows of a planned launch of several, `branch` added first unless it is null, for
 /// which rows must be one that stages_sums() (stage_rows.cu).
 Status launch_stage_rows(const KernelConfig& config, const StreamParams& p,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A block of matvec.cu: what its shared memory holds, the rings of its warps, and how the input
-// gets in.
+// A block of matvec.cu: what its shared memory holds, and the rings of its warps.
 // Thread rule: device code.
 #pragma once
 
@@ -43,7 +42,6 @@ struct Ring {
 
   /// Starts the copy of the next unit, if there is one, into stage `to`. The last units of panels
   /// that the last part lacks are passed over.
-  template <bool kOne>
   __device__ __forceinline__ void issue(const StreamParams& p, const Panel* panels, uint32_t to,
                                         uint32_t warp, uint32_t lane) {
     if constexpr (kHasBulkCopy) {
@@ -55,16 +53,8 @@ struct Ring {
     if constexpr (!kHasBulkCopy) __syncwarp();
     if (left != 0) {
       const Panel* panel = ahead->panel;
-      uint32_t in_part = kOne ? 1 : ahead->in_part;
-      if constexpr (kOne) {
-        if (in_panel == 0) {
-          ++panel;
-          next = panel->data;
-          in_panel = p.units;
-          if constexpr (!kHasBulkCopy) __syncwarp();
-          if (lane == 0) ahead->panel = panel;
-        }
-      } else if (in_part == 0 || in_panel <= p.n_absent) {
+      uint32_t in_part = ahead->in_part;
+      if (in_part == 0 || in_panel <= p.n_absent) {
         uint32_t part = ahead->part;
         if (in_part == 0) {
           const Position at = first_position(p, warp);
@@ -91,7 +81,7 @@ struct Ring {
           ahead->left = left;
         }
       }
-      if (kOne || left != 0) {
+      if (left != 0) {
         const uint32_t bytes = in_panel == 1 ? panel->tail_bytes : panel->unit_bytes;
         const uint32_t at = base + to * p.stage_bytes;
         if constexpr (kHasBulkCopy) {
@@ -105,7 +95,7 @@ struct Ring {
           ahead->next = next + bytes;
           ahead->in_panel = in_panel - 1;
           ahead->left = left - 1;
-          if constexpr (!kOne) ahead->in_part = in_part - 1;
+          ahead->in_part = in_part - 1;
         }
       }
     }
@@ -143,19 +133,18 @@ struct View {
 
 /// The first copies of a warp, one lane each, and the state that the later ones start from. None of
 /// them is of a part that is shorter than the first (matvec_plan.cc).
-template <bool kOne>
 __device__ __forceinline__ void fill_ring(const StreamParams& p, const View& view, Ring& ring,
                                           const Position& at) {
   const auto* panels = reinterpret_cast<const Panel*>(view.shared + view.map.panels);
   const uint32_t v = at.v, first = at.v * p.units + at.u;
-  const uint32_t all = kOne ? at.left : at.left * p.n_parts, now = min(all, p.n_stages);
+  const uint32_t all = at.left * p.n_parts, now = min(all, p.n_stages);
   // Lane k < n_stages: unit k of the warp; lane n_stages: where issue() goes on.
-  const uint32_t k = min(view.lane, now), part = kOne || at.left == 0 ? 0 : k / at.left,
+  const uint32_t k = min(view.lane, now), part = at.left == 0 ? 0 : k / at.left,
                  in_part = k - part * at.left;
   const uint32_t n = first + in_part, to = divide(n, p.by_units), u = n - to * p.units;
   // A warp without units has no panel: it looks at the first, for nothing.
   const Panel& panel = panels[at.left == 0 ? 0 : view.lane < now || all > now ? to : v];
-  const uint8_t* next = panel.data + (kOne ? u : part * p.units + u) * panel.unit_bytes;
+  const uint8_t* next = panel.data + (part * p.units + u) * panel.unit_bytes;
   const uint32_t bytes = u + 1 == p.units ? panel.tail_bytes : panel.unit_bytes;
   if (view.lane == p.n_stages) {
     *ring.ahead = {next, p.units - u, all - now, panels + to, part, at.left - in_part};
@@ -177,50 +166,5 @@ __device__ __forceinline__ void fill_ring(const StreamParams& p, const View& vie
     }
   }
 }
-
-/// A warp's share of the only row: units warp, warp + n_warps, ... The loads of several are in
-/// flight at once, because with the memory busy each takes long.
-struct RowShare {
-  static constexpr int kBatch = 4, kWeights = 2;
-  LaneInputs x[kBatch], w[kWeights];
-  uint32_t u;  // unit of x[0]
-
-  template <bool kMoe>
-  __device__ __forceinline__ LaneInputs load(const StreamParams& p, uint32_t unit, uint32_t lane,
-                                             bool weights) const {
-    const uint32_t segment = kMoe ? divide(unit, p.by_units) : 0;
-    const uint32_t column = (unit - segment * p.units) * kUnitColumns + lane * 4;
-    if (unit >= p.units * (kMoe ? p.n_segments : 1)) return {};
-    if (weights) return load_input_weights(p, segment, column);
-    return load_inputs(input_row(p, 0) + segment * p.n_in, column, p.n_in);
-  }
-  /// What does not depend on earlier launches (unless experts' weights do).
-  template <bool kMoe>
-  __device__ __forceinline__ void load_weights(const StreamParams& p, const View& view) {
-    u = view.warp;
-#pragma unroll
-    for (int k = 0; k < kWeights; ++k) w[k] = load<kMoe>(p, u + k * p.n_warps, view.lane, true);
-  }
-  template <bool kMoe>
-  __device__ __forceinline__ void load_inputs_ahead(const StreamParams& p, const View& view) {
-#pragma unroll
-    for (int k = 0; k < kBatch; ++k) x[k] = load<kMoe>(p, u + k * p.n_warps, view.lane, false);
-  }
-  template <bool kMoe>
-  __device__ __forceinline__ void stage(const StreamParams& p, const View& view) {
-    const uint32_t n = p.units * (kMoe ? p.n_segments : 1);
-#pragma unroll 1
-    for (; u < n; u += p.n_warps) {
-      uint8_t* image = view.shared + view.map.image;
-      stage_unit(reinterpret_cast<float*>(image), image + view.image.first_part, view.image, 1, 0,
-                 u, 0, x[0], w[0], view.lane);
-#pragma unroll
-      for (int k = 1; k < kBatch; ++k) x[k - 1] = x[k];
-      w[0] = w[1];
-      x[kBatch - 1] = load<kMoe>(p, u + kBatch * p.n_warps, view.lane, false);
-      w[kWeights - 1] = load<kMoe>(p, u + kWeights * p.n_warps, view.lane, true);
-    }
-  }
-};
 
 }  // namespace sharpi::cuda::matvec

@@ -31,6 +31,7 @@ void share_units(StreamParams* p) {
 }
 
 uint32_t block_bytes(const StreamParams& p) {
+  if (p.n_rows == 1) return row_map(p).bytes;
   return shared_map(p, image_map(p.n_rows, p.units * p.n_segments, p.n_parts)).bytes;
 }
 
@@ -92,12 +93,31 @@ bool choose_parts(const DeviceProfile& device, StreamParams* p) {
   return least != UINT32_MAX;
 }
 
-/// One row is in one part; a long one leaves room for fewer warps.
-bool choose_warps(const DeviceProfile& device, StreamParams* p) {
+/// Warps and stages of rings of so many bytes.
+void choose_rings(StreamParams* p, uint32_t ring_bytes) {
+  p->n_warps = std::clamp(ring_bytes / (2 * p->stage_bytes) / 4 * 4, 4u, kMaxWarps);
+  p->n_stages = std::clamp(ring_bytes / (p->n_warps * p->stage_bytes), 2u, kMaxStages);
+}
+
+/// The launch of one row with so many blocks of a multiprocessor, whose rings are as large as
+/// leaves room for another block, if there is memory for that; returns the number of blocks, or 0.
+uint32_t plan_row(const DeviceProfile& device, uint32_t per_sm, StreamParams* p) {
   *p = in_parts(*p, 1, 1);
-  const auto whole = static_cast<uint32_t>(device.shared_per_block);
+  const uint32_t blocks = divide_work(p, static_cast<uint32_t>(device.n_sm) * per_sm);
+  p->n_warps = kMaxWarps;
+  p->n_stages = 0;
+  const auto sm = static_cast<uint32_t>(device.shared_per_sm),
+             whole = static_cast<uint32_t>(device.shared_per_block);
+  const uint32_t half = std::min(sm / 2 - std::min(sm / 2, kReservedShared), whole),
+                 beside = row_map(*p).bytes + kMaxWarps * kMaxStages * 8,
+                 ring_bytes = half - std::min(half, beside);
+  if (per_sm > 1) {
+    choose_rings(p, ring_bytes);
+    return p->n_warps >= kMaxWarps / 3 * 2 && block_bytes(*p) <= half ? blocks : 0;
+  }
+  choose_rings(p, std::max(kRingBytes, ring_bytes));
   while (block_bytes(*p) > whole && p->n_warps > 4) p->n_warps -= 4;
-  return block_bytes(*p) <= whole;
+  return block_bytes(*p) <= whole ? blocks : 0;
 }
 
 }  // namespace
@@ -118,6 +138,11 @@ StreamParams some_rows(const StreamParams& p, uint32_t first, uint32_t n) {
   return s;
 }
 
+bool takes_row(const KernelConfig& config, StreamParams p) {
+  uint32_t bytes = 0;
+  return plan_matvec(config.device, &p, &bytes) != 0;
+}
+
 Divider make_divider(uint32_t divisor) {
   return {divisor, static_cast<uint32_t>((uint64_t{1} << 32) / std::max(divisor, 2u)) + 1};
 }
@@ -129,12 +154,23 @@ uint32_t matvec::plan_matvec(const DeviceProfile& device, StreamParams* p, uint3
     s.stage_bytes =
         std::max(s.stage_bytes, std::min(s.tasks[t].unit_bytes, s.tasks[t].panel_bytes));
   }
-  const uint32_t blocks = divide_work(&s, static_cast<uint32_t>(device.n_sm));
-  s.n_warps = std::clamp(kRingBytes / (2 * s.stage_bytes) / 4 * 4, 4u, kMaxWarps);
-  s.n_stages = std::clamp(kRingBytes / (s.n_warps * s.stage_bytes), 2u, kMaxStages);
-  const bool fits = s.n_rows == 1 ? choose_warps(device, &s) : choose_parts(device, &s);
+  uint32_t blocks = 0;
+  if (s.n_rows == 1) {
+    // Experts are read by as many warps as there are registers for.
+    StreamParams two = s;
+    if (s.mode != StreamMode::kDense) blocks = plan_row(device, 2, &two);
+    if (blocks == 0) {
+      blocks = plan_row(device, 1, &s);
+    } else {
+      s = two;
+    }
+  } else {
+    blocks = divide_work(&s, static_cast<uint32_t>(device.n_sm));
+    choose_rings(&s, kRingBytes);
+    if (!choose_parts(device, &s)) blocks = 0;
+  }
   *shared_bytes = block_bytes(s);
-  if (!fits) return 0;
+  if (blocks == 0) return 0;
   share_units(&s);
   *p = s;
   return blocks;

@@ -6,9 +6,13 @@
 #include <cstdint>
 
 #include "base/host_device.h"
+#include "base/status.h"
+#include "cuda/kernels/products/fixed_map.h"
 #include "cuda/kernels/products/matvec.h"
 
 namespace sharpi::cuda {
+
+struct LaunchShape;
 
 constexpr uint32_t kRowGap = 64;  // lets the rows of a column lie in different banks
 
@@ -61,6 +65,18 @@ struct Panel {
   GgmlType type;
 };
 
+/// The same of the only row, with what is added to its outputs (nullptr: nothing) and what a routed
+/// expert's part is multiplied by.
+struct RowPanel {
+  const uint8_t* data;
+  float* y;
+  const float* bias;
+  float weight;
+  uint32_t unit_bytes, tail_bytes;
+  uint32_t first_unit;
+  GgmlType type;
+};
+
 /// Shared memory of a block, in order: ring, staged input (the squares and `buffers` parts),
 /// partial sums, panels, first and last warps, where copies are, barriers of the rings and of the
 /// parts, and how many warps are done with a part.
@@ -79,6 +95,23 @@ SHARPI_HOST_DEVICE inline SharedMap shared_map(const StreamParams& p, const Imag
   return m;
 }
 
+/// Shared memory of a block that takes one row, in order: rings, the staged row, partial sums,
+/// panels, first and last warps, biases, barriers of the rings.
+struct RowMap {
+  uint32_t image, sums, panels, warps, biases, barriers, bytes;
+};
+SHARPI_HOST_DEVICE inline RowMap row_map(const StreamParams& p) {
+  RowMap m;
+  m.image = p.n_warps * p.n_stages * p.stage_bytes;
+  m.sums = m.image + (fixed_map(p.units * p.n_segments).bytes + 15) / 16 * 16;
+  m.panels = m.sums + (p.max_panels + p.n_warps) * kPanelRows * 4;
+  m.warps = m.panels + p.max_panels * static_cast<uint32_t>(sizeof(RowPanel));
+  m.biases = m.warps + p.max_panels * 8;
+  m.barriers = m.biases + (p.biased ? p.max_panels * kPanelRows * 4 : 0);
+  m.bytes = m.barriers + p.n_warps * p.n_stages * 8;
+  return m;
+}
+
 /// Whether a block's weights fill half of its rings at most, so that all are asked for at once.
 inline bool rings_hold_all(const StreamParams& p) {
   return 2 * p.max_panels * p.units * p.n_segments <= p.n_warps * p.n_stages;
@@ -87,6 +120,10 @@ inline bool rings_hold_all(const StreamParams& p) {
 /// Work and shared memory of a launch on the device; 0 if a block has no room for its row, else the
 /// blocks of a row of the grid. *shared_bytes: of a block.
 uint32_t plan_matvec(const DeviceProfile& device, StreamParams* p, uint32_t* shared_bytes);
+
+/// The launch of one row (matvec_row.cu), and the limits of its kernels.
+Status launch_row(const StreamParams& planned, const LaunchShape& shape);
+Status prepare_row(int max_shared_bytes);
 
 }  // namespace matvec
 }  // namespace sharpi::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One unit of weights (tiles.cuh) times the staged input (stage.cuh), one warp: what matvec.cu and
-// chain.cu do in their inner loops. Thread rule: device code.
+// One unit of weights (tiles.cuh) times the staged rows (stage.cuh), one warp: the inner loop of
+// matvec.cu. Thread rule: device code.
 #pragma once
 
 #include "cuda/kernels/products/stage.cuh"
@@ -9,9 +9,9 @@
 
 namespace sharpi::cuda {
 
-/// How many rows of x a kernel takes: one, or as many eights as fill the columns of so many
-/// products of tensor cores.
-enum class RowCount : uint8_t { kOne = 0, kEight = 1, kSixteen = 2 };
+/// How many rows of x a kernel takes: as many eights as fill the columns of so many products of
+/// tensor cores.
+enum class RowCount : uint8_t { kEight = 1, kSixteen = 2 };
 template <RowCount kRows>
 constexpr int kEightsOf = kRows == RowCount::kSixteen ? 2 : 1;
 
@@ -29,8 +29,7 @@ __device__ __forceinline__ void add_fix(const uint8_t* unit, const typename Tile
                                         const float (&sum)[kEightsOf<kRows>][4],
                                         float (&acc)[kEightsOf<kRows>][4]) {
   using T = Tile<kType>;
-  constexpr bool kOne = kRows == RowCount::kOne;
-  constexpr int kEights = kEightsOf<kRows>, kStride = kOne ? 2 : 1;
+  constexpr int kEights = kEightsOf<kRows>;
   const float zero[4] = {};
   uint32_t f[4];
   T::fix_operand(unit, meta, n_blocks, lane, f);
@@ -46,14 +45,9 @@ __device__ __forceinline__ void add_fix(const uint8_t* unit, const typename Tile
       const uint2 v = *reinterpret_cast<const uint2*>(sums);
       mma_f16(fix, f, v.x, v.y, zero);
     }
-    float2 inverse;
-    if constexpr (kOne) {
-      inverse.x = *in.inverse;
-    } else {
-      inverse = *reinterpret_cast<const float2*>(in.inverse + 8 * j);
-    }
+    const float2 inverse = *reinterpret_cast<const float2*>(in.inverse + 8 * j);
 #pragma unroll
-    for (int n = 0; n < 4; n += kStride) {
+    for (int n = 0; n < 4; ++n) {
       float factor = T::kFix * kSumUnit, product = sum[j][n];
       if constexpr (T::kSuper) {
         factor *= T::kMins ? meta.dmin[n / 2] : meta.d[n / 2];
@@ -66,15 +60,12 @@ __device__ __forceinline__ void add_fix(const uint8_t* unit, const typename Tile
 }
 
 /// acc += (16 x 32 n_blocks piece of W) * inputs, for each eight of rows. acc[0], acc[1]: row g,
-/// acc[2], acc[3]: row g + 8; columns (rows of x) 2 t and 2 t + 1. With one row only acc[0] and
-/// acc[2] count.
+/// acc[2], acc[3]: row g + 8; columns (rows of x) 2 t and 2 t + 1.
 template <GgmlType kType, RowCount kRows>
 __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, const Inputs& in,
                                              int lane, float (&acc)[kEightsOf<kRows>][4]) {
   using T = Tile<kType>;
-  constexpr bool kOne = kRows == RowCount::kOne;
   constexpr int kEights = kEightsOf<kRows>;
-  constexpr int kStride = kOne ? 2 : 1;  // with one row, the columns are copies of each other
   const float zero[4] = {};
   const typename T::Meta meta = T::meta(unit, lane);
   float sum[kEights][4] = {};
@@ -96,13 +87,13 @@ __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, 
       mma_f16(d, a0, x.x, x.y, zero);
       if constexpr (T::kHalves) {  // a scale per 16 columns
 #pragma unroll
-        for (int n = 0; n < 4; n += kStride) sum[j][n] = fmaf(s.s[n / 2][0], d[n], sum[j][n]);
+        for (int n = 0; n < 4; ++n) sum[j][n] = fmaf(s.s[n / 2][0], d[n], sum[j][n]);
         mma_f16(d, a1, x.z, x.w, zero);
       } else {
         mma_f16(d, a1, x.z, x.w, d);
       }
 #pragma unroll
-      for (int n = 0; n < 4; n += kStride) sum[j][n] = fmaf(s.s[n / 2][1], d[n], sum[j][n]);
+      for (int n = 0; n < 4; ++n) sum[j][n] = fmaf(s.s[n / 2][1], d[n], sum[j][n]);
     }
   };
   if (T::kSuper || n_blocks == 8) {
@@ -118,8 +109,8 @@ __device__ __forceinline__ void unit_product(const uint8_t* unit, int n_blocks, 
 #pragma unroll
     for (int j = 0; j < kEights; ++j) {
 #pragma unroll
-      for (int n = 0; n < 4; n += kStride) {
-        const float inverse = kOne ? *in.inverse : in.inverse[8 * j + n % 2];
+      for (int n = 0; n < 4; ++n) {
+        const float inverse = in.inverse[8 * j + n % 2];
         acc[j][n] = fmaf(sum[j][n] * (kFp4Unit * 0x1p-24f), inverse, acc[j][n]);
       }
     }

@@ -17,7 +17,7 @@
 #   --turn TEXT         which suites come first depends on this text, and which part of a long one runs
 #   --jobs N            programs beside each other (default: the processors)
 #   --again             forget the results of earlier calls
-#   --record            the run into docs/isa_run.tsv and docs/isa_run.md; of suites all (--share 0)
+#   --record            the run into docs/isa_run.tsv.gz and docs/isa_run.md; of suites all (--share 0)
 # Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1

@@ -26,7 +26,7 @@
 #   --results FOLDER   where results are kept (default: isa-results in the folder of the build)
 #   --again            forget the results of earlier calls
 #   --out FOLDER       the run as a record (isa_rows.tsv), and the logs of what failed as one archive
-#   --record           the run into docs/isa_run.tsv and docs/isa_run.md
+#   --record           the run into docs/isa_run.tsv.gz and docs/isa_run.md
 #   --list             the jobs, run nothing
 # Exit status: 0 all passed, 1 something failed, 3 cut off by --limit before the end.
 set -uo pipefail
@@ -154,11 +154,11 @@ jobs_of() {  # set
   done < "$folder/tests_suites.txt"
 }
 declare -A expected cases_of
-if [[ -f docs/isa_run.tsv ]]; then
+if [[ -f docs/isa_run.tsv.gz ]]; then
   while IFS=$'\t' read -r _ set name _ _ _ passed failed skipped seconds; do
     expected[$set/$name]=$seconds
     cases_of[$set/$name]=$((passed + failed + skipped))
-  done < <(grep -P '^row\t' docs/isa_run.tsv)
+  done < <(zcat docs/isa_run.tsv.gz | grep -P '^row\t')
 fi
 all=$(for set in $sets; do jobs_of "$set"; done | sort -s -n -r)
 if [[ -n $turn ]]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What ran where: the records docs/isa_run.tsv (instruction sets) and docs/gpu_run.tsv.gz (GPU cards).
+"""What ran where: the records docs/isa_run.tsv.gz (instruction sets) and docs/gpu_run.tsv.gz (GPU cards).
 
     tools/run_record.py summarize RESULTS      one run as a record, on standard output
     tools/run_record.py merge KIND RECORD..    into that of KIND, of which docs/KIND_run.md is made
@@ -312,8 +312,8 @@ def path_of(kind, suffix):
 
 
 def table_of(kind):
-    """The record itself. That of cards is packed: most of it are names of sources."""
-    return path_of(kind, "tsv.gz" if kind == "gpu" else "tsv")
+    """The record itself, packed: most of it are names of sources."""
+    return path_of(kind, "tsv.gz")
 
 
 def load(kind):

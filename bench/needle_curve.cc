@@ -5,7 +5,8 @@
 //   N]
 //                [--first I] [--modes in,after,recall,probe,bounded,bounded-probe,blind]
 //                [--policies a,b]
-//                [--pool K] [--span F] [--sinks N] [--layers 0|1|2|3] [--csv FILE] [--rows FILE]
+//                [--pool K] [--span F] [--sinks N] [--recency N] [--layers 0|1|2|3] [--csv FILE]
+//                [--rows FILE]
 // Modes: in = the question is in the captured window; after = it is read after compaction; recall =
 // the same, with rows that it recalls from an archive; probe = it is read after compaction, which
 // looks through it; bounded = kv_budget with look-ahead, chunk 128;
@@ -33,7 +34,7 @@ struct Options {
   const char* kv_name = "f32";
   size_t needles = 24, first = 0;
   uint32_t pool = 0, span = 0;  // 0 = the library's default
-  uint32_t sinks = SHARPI_UNSET;
+  uint32_t sinks = SHARPI_UNSET, recency = SHARPI_UNSET;
   std::string policies;  // empty = all but those that need replay scores
   sharpi_layer_budget layers = SHARPI_LAYER_BUDGET_EQUAL;
 };
@@ -167,6 +168,7 @@ class Curve {
                const std::vector<int32_t>* probe) const {
     sharpi_compact_params p = compact_params(policy, budget);
     p.sinks = o_.sinks;
+    p.recency = o_.recency;
     const bool pools = policy >= SHARPI_POLICY_SNAPKV && policy <= SHARPI_POLICY_VALUE;
     const bool marks = !pools && policy != SHARPI_POLICY_GLOBAL;
     if (o_.pool != 0 && pools) p.pool_kernel = o_.pool;
@@ -288,6 +290,8 @@ bool parse(int argc, char** argv, sharpi::testing::Options* o) {
       o->span = count();
     else if (flag == "--sinks")
       o->sinks = count();
+    else if (flag == "--recency")
+      o->recency = count();
     else if (flag == "--policies")
       o->policies = value;
     else if (flag == "--layers")

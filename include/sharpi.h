@@ -1807,9 +1807,10 @@ SHARPI_API void sharpi_session_resume(sharpi_session *session) SHARPI_NOEXCEPT;
  *
  *  SHARED: one threshold over all KV heads of all layers, so that every head of every layer has a count of rows of its
  *  own. `budget` is their mean; sinks and recency stay in each head, and the 8 best of its other rows, as far as
- *  `budget` has them. From then on the session's rows are in blocks of 64 rows of one head, until it is empty again;
- *  later compactions leave them so. A capacity is then that of the fullest head, and a head that has fewer rows takes as
- *  many fewer slots, in whole blocks. On the CPU, CUDA and Vulkan devices, and splits of them. */
+ *  `budget` has them. A head's replay scores count times the sum of all heads' at the position. From then on the
+ *  session's rows are in blocks of 64 rows of one head, until it is empty again; later compactions leave them so. A
+ *  capacity is then that of the fullest head, and a head that has fewer rows takes as many fewer slots, in whole blocks.
+ *  On the CPU, CUDA and Vulkan devices, and splits of them. */
 typedef uint32_t sharpi_layer_budget;
 #define SHARPI_LAYER_BUDGET_EQUAL   0u
 #define SHARPI_LAYER_BUDGET_PYRAMID 1u         /**< More in low layers (arXiv 2406.02069). */
@@ -1824,7 +1825,8 @@ typedef struct sharpi_compact_params {
                                                     is refused), or ::SHARPI_BUDGET_AUTO. Not with KEEP. */
   uint32_t window;                             /**< Captured queries used; default UNSET = all. Not with a
                                                     probe, not with KEEP. */
-  uint32_t recency;                            /**< Last rows always kept; default UNSET = 64, at most half of
+  uint32_t recency;                            /**< Last rows always kept; default UNSET = 64, and 16 by
+                                                    REPLAY with layer_budget SHARED, at most half of
                                                     the budget and what sinks leave. What is given is
                                                     kept, or refused where the budget is smaller than it
                                                     and sinks. Not with KEEP. */
@@ -1836,8 +1838,9 @@ typedef struct sharpi_compact_params {
   uint32_t pool_kernel;                        /**< Rows averaged by SNAPKV, DEFENSIVE and VALUE: odd,
                                                     default 13, the only one of other policies. */
   uint32_t span;                               /**< Rows after a hit by SPAN, RETRIEVAL, REPLAY and MIXED;
-                                                    default UNSET = 12, and 4 by replay scores. Not with
-                                                    other policies. */
+                                                    default UNSET = 12, and 4 by replay scores where
+                                                    layer_budget is not SHARED. Not with other
+                                                    policies. */
   sharpi_layer_budget layer_budget;            /**< Default EQUAL, the only one of GLOBAL and KEEP. */
   uint32_t n_probe;                            /**< Probe tokens; default 0 = captured queries. Not with KEEP. */
   uint32_t n_keep;                             /**< Rows of `keep` (policy KEEP). */

@@ -75,7 +75,11 @@ Result<CompactRequest> resolve_compaction(const SessionCore& session,
     r.budget = rows == 0 ? UINT32_MAX : rows;  // a small cache is kept whole
   }
   if (shape.kv_budget != 0) r.budget = std::min(r.budget, shape.kv_budget);
-  SHARPI_TRY_ASSIGN(const FixedRows fixed, resolve_fixed_rows(p.recency, p.sinks, r.budget));
+  const bool by_head_replay =
+      r.layer_budget == SHARPI_LAYER_BUDGET_SHARED && !policy_needs_queries(r.policy);
+  SHARPI_TRY_ASSIGN(const FixedRows fixed,
+                    resolve_fixed_rows(p.recency, p.sinks, r.budget,
+                                       by_head_replay ? kSharedReplayRecency : kDefaultRecency));
   r.recency = fixed.recency;
   r.sinks = fixed.sinks;
   return r;

@@ -30,7 +30,9 @@ struct CompactRequest {
   void* user_data = nullptr;
 
   PolicyParams for_layer(uint32_t layer_rows) const {
-    const uint32_t by_replay = span != SHARPI_UNSET ? span : kReplaySpan,
+    const bool shared = layer_budget == SHARPI_LAYER_BUDGET_SHARED;
+    const uint32_t marked = shared ? kSharedReplaySpan : kReplaySpan,
+                   by_replay = span != SHARPI_UNSET ? span : marked,
                    by_queries = span != SHARPI_UNSET ? span : kDefaultSpan;
     return {policy,   layer_rows,  recency,
             sinks,    pool_kernel, policy_needs_queries(policy) ? by_queries : by_replay,

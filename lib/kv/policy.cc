@@ -177,11 +177,12 @@ void policy_scores(const PolicyParams& p, const LayerScores& s, uint32_t kv_head
   smooth_terms(p, scratch, s.n_slots, out);
 }
 
-Result<FixedRows> resolve_fixed_rows(uint32_t recency, uint32_t sinks, uint32_t budget) {
+Result<FixedRows> resolve_fixed_rows(uint32_t recency, uint32_t sinks, uint32_t budget,
+                                     uint32_t usual) {
   FixedRows r{recency, sinks};
   if (recency == SHARPI_UNSET) {
     const uint32_t taken = sinks == SHARPI_UNSET ? 0 : std::min(sinks, budget);
-    r.recency = std::min({kDefaultRecency, budget / 2, budget - taken});
+    r.recency = std::min({usual, budget / 2, budget - taken});
   }
   if (sinks == SHARPI_UNSET) {
     r.sinks = std::min(kDefaultSinks, (budget - std::min(r.recency, budget)) / 2);

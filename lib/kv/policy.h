@@ -55,6 +55,10 @@ inline constexpr sharpi_policy kDefaultPolicy = SHARPI_POLICY_RETRIEVAL;
 /// Outputs of the output projection over which the norm of a value is taken: enough for an order of
 /// rows, and a small part of a prefill's arithmetic whatever the width of a model.
 inline constexpr uint32_t kNormOutputs = 128;
+/// Where replay scores choose and heads share their rows: the last rows that stay, which every head
+/// pays for, and the rows that a hit marks (docs/compaction.md, "One count for every head").
+inline constexpr uint32_t kSharedReplayRecency = 16;
+inline constexpr uint32_t kSharedReplaySpan = 12;
 /// Floor that keeps rows without mass comparable by their values (the constant of CriticalKV).
 inline constexpr float kValueFloor = 1e-4f;
 /// Rows that a known question gets of any budget: less loses answers that it alone would keep.
@@ -131,9 +135,11 @@ struct FixedRows {
   uint32_t recency = 0, sinks = 0;
 };
 /// Of a budget of rows. SHARPI_UNSET is the default, which leaves the larger part of a small budget
-/// to the scores: recency at most half of it, sinks at most half of what recency leaves.
+/// to the scores: recency `usual` and at most half of it, sinks at most half of what recency
+/// leaves.
 /// @return kInvalidArgument where given ones are more than the budget.
-Result<FixedRows> resolve_fixed_rows(uint32_t recency, uint32_t sinks, uint32_t budget);
+Result<FixedRows> resolve_fixed_rows(uint32_t recency, uint32_t sinks, uint32_t budget,
+                                     uint32_t usual = kDefaultRecency);
 
 /// Slots below `first` and from `last` on stay, and `take` of those between.
 struct KeepParts {

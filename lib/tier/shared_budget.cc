@@ -63,7 +63,7 @@ class SharedChoice {
   void score(const HeadOf& h) {
     float* out = t_.row();
     if (!policy_needs_queries(policy_.policy)) {
-      smooth_terms(policy_.by_replay(), h.replay, h.n, out);
+      score_by_replay(h, out, t_.scratch());
     } else {
       for (uint32_t t = 0; row_.shares_hits && t < h.n; ++t) {
         const float hit = t_.shared()[ledger_.position(h.layer, h.head, t)];
@@ -75,6 +75,16 @@ class SharedChoice {
     for (uint32_t t = 0; t < h.n; ++t) h.scores[t] = out[t] >= kNever ? out[t] : kNever;  // no NaN
   }
 
+  /// The head's own scores times what all heads together give the rows' positions: which heads look
+  /// rows up, and which rows many of them look up. `spare`: [n], as the head's terms are.
+  void score_by_replay(const HeadOf& h, float* out, float* spare) {
+    smooth_terms(policy_.by_replay(), h.replay, h.n, out);
+    for (uint32_t t = 0; t < h.n; ++t)
+      h.scores[t] = t_.replay()[ledger_.position(h.layer, h.head, t)];
+    smooth_terms(policy_.by_replay(), h.scores, h.n, spare);
+    for (uint32_t t = 0; t < h.n; ++t) out[t] *= spare[t];
+  }
+
   /// The rows that the policy's own term chooses, as many in each head; then replay scores.
   float* score_mixed(const HeadOf& h, const float* scores) {
     const auto [first, last, take] = keep_parts(policy_, h.n);
@@ -82,7 +92,7 @@ class SharedChoice {
     own.budget = h.n - (last - first) + first_rows(policy_.policy, take);
     const uint32_t n = select_rows(own, scores, h.n, t_.order(), h.keep);
     float* out = t_.scratch();
-    smooth_terms(policy_.by_replay(), h.replay, h.n, out);
+    score_by_replay(h, out, t_.row());
     for (uint32_t i = 0; i < n; ++i) out[h.keep[i]] = kAlways;
     return out;
   }

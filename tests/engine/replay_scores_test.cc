@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Replay scores: what they are, that they follow their rows wherever those go, and that who has
 // none is told so.
+#include <functional>
+
 #include "engine_case.h"
 #include "support/needle.h"
 #include "support/plain_policies.h"
@@ -237,6 +239,96 @@ TEST(Replay, AutomaticAsksWhetherAQuestionIsKnownAndTheReportSaysWhatReplayChose
   ASSERT_EQ(compact(other, p, nullptr, &r), SHARPI_OK);
   EXPECT_EQ(r.policy, SHARPI_POLICY_REPLAY);
   EXPECT_EQ(r.kept_replayed, 89u);
+}
+
+/// One count of rows a head: the last rows and the marks of a hit have defaults of their own.
+TEST(Replay, HeadsThatShareRowsKeepFewerLastOnesAndMarkMore) {
+  const MadeModel file(test::tiny_qwen3());
+  const Loaded l = load(file.path(), setup_with(replaying(64)));
+  Chat chat(l.model.get());
+  chat.prefill(file.tokens(300));
+  const auto kept_by = [&](sharpi_layer_budget mode, uint32_t span, uint32_t* recent) {
+    Chat one = chat.fork();
+    sharpi_compact_params p = compact_params(SHARPI_POLICY_REPLAY, 100);
+    p.layer_budget = mode;
+    p.span = span;
+    sharpi_compact_report r{};
+    r.struct_size = sizeof r;
+    EXPECT_EQ(compact(one, p, nullptr, &r), SHARPI_OK);
+    *recent = r.kept_recent;
+    return saved(one);
+  };
+  uint32_t equal = 0, shared = 0, n = 0;
+  const auto alike = kept_by(SHARPI_LAYER_BUDGET_EQUAL, SHARPI_UNSET, &equal);
+  const auto apart = kept_by(SHARPI_LAYER_BUDGET_SHARED, SHARPI_UNSET, &shared);
+  EXPECT_EQ(equal, 50u) << "64, and at most half of the budget";
+  EXPECT_EQ(shared, 16u);
+  EXPECT_TRUE(alike == kept_by(SHARPI_LAYER_BUDGET_EQUAL, 4, &n));
+  EXPECT_TRUE(apart == kept_by(SHARPI_LAYER_BUDGET_SHARED, 12, &n));
+  EXPECT_FALSE(apart == kept_by(SHARPI_LAYER_BUDGET_SHARED, 4, &n));
+}
+
+std::vector<double> spread(const std::vector<double>& x) {
+  std::vector<double> out = x;
+  for (size_t i = 0; i < x.size(); ++i) {
+    for (size_t j = 1; j <= 12 && j <= i; ++j)
+      out[i] = std::max(out[i], x[i - j] * std::pow(0.999, j));
+    for (size_t j = 1; j <= 2 && i + j < x.size(); ++j)
+      out[i] = std::max(out[i], x[i + j] * std::pow(0.99, j));
+  }
+  return out;
+}
+
+/// One threshold over all heads, by each head's own scores times the sum of all at the position.
+TEST(Replay, HeadsThatShareRowsCountWhatAllHeadsGiveAPositionToo) {
+  constexpr uint32_t kRows = 300, kBudget = 60, kFixed = 4 + 16 + 8;
+  const MadeModel file(test::tiny_qwen3());
+  const auto spec = spec_of(file.path());
+  ASSERT_TRUE(spec);
+  const Loaded l = load(file.path(), setup_with(replaying(64)));
+  Chat chat(l.model.get());
+  chat.prefill(file.tokens(kRows));
+  settle(chat);
+  std::vector<std::vector<double>> own;
+  std::vector<double> sums(kRows);
+  for (const OwnerRows& layer : session_rows(*spec, saved(chat)).layers) {
+    for (const auto& head : layer.replay) {
+      own.emplace_back(head.begin(), head.end());
+      for (uint32_t i = 0; i < kRows; ++i) sums[i] += own.back()[i];
+    }
+  }
+  sums = spread(sums);
+  std::vector<double> all;
+  for (auto& head : own) {
+    head = spread(head);
+    for (uint32_t i = 0; i < kRows; ++i) head[i] *= sums[i];
+    for (uint32_t i = 0; i < 4; ++i) head[i] = 1e9;
+    for (uint32_t i = kRows - 16; i < kRows; ++i) head[i] = 1e9;
+    std::vector<double> best = head;
+    std::nth_element(best.begin(), best.begin() + kFixed - 1, best.end(), std::greater<>());
+    for (double& x : head) x = x >= best[kFixed - 1] ? 1e9 : x;
+    all.insert(all.end(), head.begin(), head.end());
+  }
+  const auto last = static_cast<std::ptrdiff_t>(own.size() * kBudget - 1);
+  std::nth_element(all.begin(), all.begin() + last, all.end(), std::greater<>());
+  sharpi_compact_params p = compact_params(SHARPI_POLICY_REPLAY, kBudget);
+  p.layer_budget = SHARPI_LAYER_BUDGET_SHARED;
+  ASSERT_EQ(compact(chat, p), SHARPI_OK);
+  size_t at = 0, others = 0;
+  for (uint32_t layer = 0; at < own.size(); ++layer) {
+    for (uint32_t h = 0; h < spec->layers[layer].attention.n_kv_heads; ++h, ++at) {
+      uint32_t n = 0;
+      std::vector<uint32_t> kept(kRows);
+      sharpi_error e = SHARPI_ERROR_INIT;
+      ASSERT_EQ(sharpi_session_kept(chat.get(), layer, h, kept.data(), kRows, &n, &e), SHARPI_OK)
+          << text_of(e);
+      for (uint32_t i = 0; i < kRows; ++i) {
+        const bool wanted = own[at][i] >= all[static_cast<size_t>(last)];
+        others += wanted != std::binary_search(kept.begin(), kept.begin() + n, i);
+      }
+    }
+  }
+  EXPECT_LE(others, 2u) << "but for rows that are nearly equal";
 }
 
 TEST(Replay, ACancelledCallLeavesThoseOfTheChunksThatItRead) {

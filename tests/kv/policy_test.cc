@@ -82,6 +82,11 @@ TEST(Policy, DefaultsLeaveRowsOfASmallBudgetToTheScores) {
         << c.recency << " " << c.sinks << " " << c.budget;
     EXPECT_EQ(got.value().sinks, c.want_sinks) << c.recency << " " << c.sinks << " " << c.budget;
   }
+  for (const auto& [budget, recency] : {std::array{1024u, 16u}, std::array{20u, 10u}}) {
+    const auto got = resolve_fixed_rows(kUnset, kUnset, budget, 16);
+    ASSERT_TRUE(got.is_ok());
+    EXPECT_EQ(got.value().recency, recency) << budget;
+  }
   for (const auto& c : {std::array{65u, kUnset}, std::array{kUnset, 65u}, std::array{60u, 5u}}) {
     const auto got = resolve_fixed_rows(c[0], c[1], 64);
     ASSERT_FALSE(got.is_ok());

@@ -1442,9 +1442,9 @@ class CompactOptions(TypedDict, total=False):
     window: Optional[int]
     """Captured queries used; default UNSET = all. Not with a probe, not with KEEP."""
     recency: Optional[int]
-    """Last rows always kept; default UNSET = 64, at most half of the budget and what sinks leave.
-    What is given is kept, or refused where the budget is smaller than it and sinks. Not with
-    KEEP."""
+    """Last rows always kept; default UNSET = 64, and 16 by REPLAY with layer_budget SHARED, at most
+    half of the budget and what sinks leave. What is given is kept, or refused where the budget is
+    smaller than it and sinks. Not with KEEP."""
     sinks: Optional[int]
     """First rows always kept, which many heads lean on; default UNSET = 4, at most half of what
     recency leaves. Not with KEEP."""
@@ -1456,7 +1456,7 @@ class CompactOptions(TypedDict, total=False):
     policies."""
     span: Optional[int]
     """Rows after a hit by SPAN, RETRIEVAL, REPLAY and MIXED; default UNSET = 12, and 4 by replay
-    scores. Not with other policies."""
+    scores where layer_budget is not SHARED. Not with other policies."""
     layer_budget: Union[LayerBudget, str, None]
     """Default EQUAL, the only one of GLOBAL and KEEP."""
     probe: Optional[Sequence[int]]

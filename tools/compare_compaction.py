@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """What compaction loses of texts of this tree: writes the texts with their questions, and asks them of other implementations.
 
-    compare_compaction.py --write CASES                        for bench/text_needles MODEL.gguf CASES --cases 1
+    compare_compaction.py --write CASES                        for bench/text_needles MODEL.gguf CASES
     compare_compaction.py MODEL.gguf CASES [--presses kvzip,snapkv,compactor] [--shares 25,12.5,6.25] [--kinds four] [--names PART]
 
 The texts are manuals (docs), code (lib) and dialogues (chats of tests, and pages as answers). Kinds: one and four numbers that are hidden in a text, answers

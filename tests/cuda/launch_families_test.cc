@@ -220,6 +220,7 @@ TEST(Families, LatentsFitEveryDevice) {
       EXPECT_LE(cuda::latent_bytes(dim), cuda::kLatentBytes);
       EXPECT_NE(cuda::choose_scores(p, false, dim).n_stages, 0u);
       EXPECT_LE(cuda::least_score_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
+      EXPECT_LE(cuda::least_replay_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
     }
     for (uint32_t rows = 1; rows <= 2 * cuda::kLatentSplitRows; ++rows) {
       for (const uint32_t heads : {4u, 16u, 20u, 128u}) {
@@ -250,12 +251,15 @@ TEST(Families, ScoresFitEveryDevice) {
         EXPECT_LE(c.tile.slots, cuda::kScoreThreads);
         EXPECT_GE(16 * c.tile.row_tiles, cuda::score_part_slots(dim));
         const cuda::ReplayChoice replay = cuda::choose_replay(p, dim, exact);
-        // What does not fit, `exact` scores of the widest heads on small cards, a plan refuses.
-        const bool room =
-            cuda::least_replay_bytes(dim) <= static_cast<uint32_t>(p.shared_per_block);
-        EXPECT_EQ(replay.groups != 0, room || !exact);
-        EXPECT_TRUE(room || dim == 512);
-        if (replay.groups == 0) continue;
+        EXPECT_NE(replay.groups, 0u);
+        EXPECT_LE(replay.bytes, cuda::score_room(p));
+        // Only what fits in no other way is tight: `exact` scores of the widest heads where a
+        // block has 99 KiB.
+        EXPECT_EQ(replay.tight, exact && dim == 512 && p.shared_per_block < 118 * 1024);
+        if (!replay.tight) {
+          EXPECT_EQ(replay.key_rows, cuda::replay_keys(replay.groups));
+          EXPECT_EQ(replay.bytes, cuda::replay_bytes(dim, replay.groups, exact, replay.columns));
+        }
         expect_fits(p, "replay_kernel", 32 * cuda::kReplayWarps, replay.bytes);
         if (cuda::replay_warpgroups_fit(p, dim)) {
           expect_fits(p, "replay_warpgroup_kernel", 128 * cuda::kReplayWarpgroups,
@@ -268,6 +272,7 @@ TEST(Families, ScoresFitEveryDevice) {
         EXPECT_LE(cuda::score_warpgroup_bytes(dim), cuda::score_warpgroup_room(p));
       }
       EXPECT_LE(cuda::least_score_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
+      EXPECT_LE(cuda::least_replay_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
     }
   });
   EXPECT_LE(limit_of("score_kernel").static_bytes, cuda::kScoreReserve);
@@ -275,6 +280,9 @@ TEST(Families, ScoresFitEveryDevice) {
   const DeviceProfile& ada = cuda::find_card("8.9")->profile;
   EXPECT_EQ(cuda::choose_scores(ada, false, 128).tile, cuda::kWideScoresFew);
   EXPECT_EQ(cuda::choose_scores(ada, false, 512).tile, cuda::kDeepScoresFew);
+  EXPECT_EQ(ada.shared_per_block, 99 * 1024);
+  EXPECT_TRUE(cuda::choose_replay(ada, 512, true).tight);
+  EXPECT_EQ(cuda::choose_replay(ada, 512, false).columns, 32u);
   const DeviceProfile& hopper = cuda::find_card("9.0")->profile;
   EXPECT_EQ(cuda::choose_scores(hopper, false, 256).tile, cuda::kWideScores);
   EXPECT_TRUE(cuda::score_warpgroups_fit(hopper, 256));

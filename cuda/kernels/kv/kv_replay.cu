@@ -33,13 +33,13 @@ template <int kGroups, bool kExact>
 struct Block {
   static constexpr int kSplits = static_cast<int>(kReplayWarps) / kGroups;
   static constexpr int kPairs = static_cast<int>(replay_pairs(kGroups));
-  static constexpr uint32_t kTerms = 16 * kGroups, kKeys = replay_keys(kGroups);
+  static constexpr uint32_t kTerms = 16 * kGroups;
   static constexpr uint32_t kNumbers = kExact ? 2 : 1;
 
   const ReplayArgs& a;
   const ReplaySlots c;
   const uint32_t kv, dim, lane, warp, group_of_warp, split;
-  uint8_t *terms, *keys;  // [turned][number][kTerms] rows; [number][kKeys] rows
+  uint8_t *terms, *keys;  // [turned][number][kTerms] rows; [number][key_rows] rows
   float* head;            // of the warp
   float2* told;           // [kReplayWarps][16]
 
@@ -54,9 +54,9 @@ struct Block {
         split(warp / kGroups) {
     terms = memory;
     keys = terms + 2 * kNumbers * kTerms * score_pitch(dim);
-    head = reinterpret_cast<float*>(keys + kNumbers * kKeys * score_pitch(a.columns)) + warp * dim;
-    told = reinterpret_cast<float2*>(keys + kNumbers * kKeys * score_pitch(a.columns) +
-                                     kReplayWarps * dim * sizeof(float));
+    uint8_t* heads = keys + (a.tight ? 0 : kNumbers * a.key_rows * score_pitch(a.columns));
+    head = reinterpret_cast<float*>(heads) + warp * dim;
+    told = reinterpret_cast<float2*>(memory + a.told_at);
   }
 
   __device__ __forceinline__ void store_numbers(uint8_t* at, uint32_t to_rest, float x,
@@ -70,7 +70,7 @@ struct Block {
   __device__ void load_keys(uint32_t d0) const {
     const KvView& v = a.p.kv;
     const uint32_t pieces = a.columns / 8, pitch = score_pitch(a.columns);
-    for (uint32_t i = threadIdx.x; i < kKeys * pieces; i += kThreads) {
+    for (uint32_t i = threadIdx.x; i < a.key_rows * pieces; i += kThreads) {
       const uint32_t r = i / pieces, d = i % pieces * 8;
       float x[8] = {};
       if (r < c.n_seen() && d0 + d < dim) {
@@ -81,7 +81,7 @@ struct Block {
       }
 #pragma unroll
       for (int j = 0; j < 8; j += 2)
-        store_numbers(keys + r * pitch + (d + j) * 2, kKeys * pitch, x[j], x[j + 1]);
+        store_numbers(keys + r * pitch + (d + j) * 2, a.key_rows * pitch, x[j], x[j + 1]);
     }
   }
 
@@ -125,6 +125,7 @@ struct Block {
   }
 
   __device__ void turn_head() const {
+    __syncwarp();  // what was put has been read
     const uint32_t half = a.p.n_half;
     for (uint32_t j = lane; j < half; j += 32) {
       float &x = head[a.p.neighbours ? 2 * j : j], &y = head[a.p.neighbours ? 2 * j + 1 : j + half];
@@ -185,7 +186,7 @@ struct Block {
           mma_16(true, s[2 * i], lo, k[0], k[1]);
           mma_16(true, s[2 * i + 1], lo, k[2], k[3]);
           if (!a.two_numbers) continue;
-          ldmatrix_x4(k, at + kKeys * key_pitch);
+          ldmatrix_x4(k, at + a.key_rows * key_pitch);
           mma_16(true, s[2 * i], hi, k[0], k[1]);
           mma_16(true, s[2 * i + 1], hi, k[2], k[3]);
         }
@@ -328,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, 1) replay_kernel(const __grid_consta
   b.fetch_terms(first, count(first), x);
   while (first < end) {
     const uint32_t now = first;
-    __syncthreads();  // what was told, and the terms in front, have been read
+    __syncthreads();  // what was told, the terms in front and their last keys have been read
     b.store_terms(x);
     first += gridDim.x * B::kTerms;
     b.fetch_terms(first, count(first), x);  // on their way while these are multiplied
@@ -397,6 +398,9 @@ Status launch_replay_scores(const DeviceProfile& device, const ReplayParams& p,
   a.group = p.n_heads / n_kv;
   const ReplayChoice choice = choose_replay(device, dim, p.exact);
   a.columns = choice.columns;
+  a.key_rows = choice.key_rows;
+  a.told_at = choice.bytes - kReplayToldBytes;
+  a.tight = choice.tight;
   a.rotation = is_rotated(p.kv.k_dtype) ? device_rotation(dim) : 0;
   a.two_numbers = !uses_bf16(p.kv.k_dtype);
   a.scale = p.scale * kLog2E;

@@ -18,6 +18,9 @@ using device::ReplayParams;
 struct ReplayArgs {
   ReplayParams p;
   uint32_t group, columns;
+  // kv_replay.cu: rows that keys have room for, and where in shared memory warps tell each other
+  uint32_t key_rows, told_at;
+  bool tight;         // heads lie where keys do
   uint32_t rotation;  // of the keys' codec; 0 = none
   bool two_numbers;   // of a key, where one is not all of it
   float scale;        // times log2(e)

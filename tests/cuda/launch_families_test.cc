@@ -220,7 +220,10 @@ TEST(Families, LatentsFitEveryDevice) {
       EXPECT_LE(cuda::latent_bytes(dim), cuda::kLatentBytes);
       EXPECT_NE(cuda::choose_scores(p, false, dim).n_stages, 0u);
       EXPECT_LE(cuda::least_score_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
-      EXPECT_LE(cuda::least_replay_bytes(dim), static_cast<uint32_t>(p.shared_per_block));
+      // Latents of published models are wider than replay scores take in 99 KiB: such plans are
+      // refused (cuda/support.cc).
+      const uint32_t room = static_cast<uint32_t>(p.shared_per_block);
+      EXPECT_EQ(cuda::least_replay_bytes(dim) <= room, dim < 576 || room > (100u << 10));
     }
     for (uint32_t rows = 1; rows <= 2 * cuda::kLatentSplitRows; ++rows) {
       for (const uint32_t heads : {4u, 16u, 20u, 128u}) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cuda/kernels/batch.h"
+#include "cuda/kernels/device_query.h"
 #include "cuda/kernels/launch.h"
 #include "cuda/kernels/products/matmul.h"
 #include "kv/codec.h"
@@ -70,6 +71,15 @@ inline std::vector<float> random_floats(size_t n, float scale) {
   std::normal_distribution<float> d(0.0f, scale);
   for (float& f : v) f = d(g_rng);
   return v;
+}
+
+/// The device that the program runs on.
+inline DeviceProfile this_device() {
+  int ordinal = 0;
+  DeviceProfile device;
+  must(cudaGetDevice(&ordinal), "device");
+  must(query_profile(ordinal, "the device", &device), "profile");
+  return device;
 }
 
 /// body(i) for i < n on all cores.

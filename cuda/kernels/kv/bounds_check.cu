@@ -58,8 +58,23 @@ double most_of_block(const BoundsCase& c, const Bounds& b, uint32_t g, uint32_t 
   return most;
 }
 
-device::BoundsParams params_of(const BoundsCase& c, const Bounds& b) {
+/// What a launch is given, and its memory on the device.
+struct OnDevice {
+  OnDevice(const BoundsCase& c, const Bounds& b, float before);
+  Buffer<float> queries, weights, out;
+  Buffer<uint16_t> bounds;
   device::BoundsParams p;
+};
+
+OnDevice::OnDevice(const BoundsCase& c, const Bounds& b, float before)
+    : queries(b.queries),
+      weights(b.weights),
+      out(std::vector<float>(uint64_t{c.n_kv} * c.n_blocks, before)),
+      bounds(b.bounds) {
+  p.bounds = bounds.p;
+  p.queries = queries.p;
+  p.weight = weights.p;
+  p.out = out.p;
   p.stride = b.stride;
   p.n_blocks = c.n_blocks;
   p.n_kv = c.n_kv;
@@ -70,21 +85,14 @@ device::BoundsParams params_of(const BoundsCase& c, const Bounds& b) {
   p.n_heads = c.n_kv * c.group;
   p.scale = kScale;
   p.add = c.add;
-  return p;
 }
 
 void check_case(const BoundsCase& c) {
   const Bounds b(c);
   const uint64_t n = uint64_t{c.n_kv} * c.n_blocks;
   const float before = 20.0f;  // of some blocks more than they get
-  const Buffer<float> queries(b.queries), weights(b.weights), out(std::vector<float>(n, before));
-  const Buffer<uint16_t> bounds(b.bounds);
-  device::BoundsParams p = params_of(c, b);
-  p.bounds = bounds.p;
-  p.queries = queries.p;
-  p.weight = weights.p;
-  p.out = out.p;
-  must(launch_kv_bounds(p, nullptr), "bounds");
+  const OnDevice d(c, b, before);
+  must(launch_kv_bounds(d.p, nullptr), "bounds");
   must(cudaDeviceSynchronize(), "bounds");
   std::vector<double> want(n);
   parallel_for(n, [&](size_t i) {
@@ -95,7 +103,7 @@ void check_case(const BoundsCase& c) {
   expect_close("bounds of " + std::to_string(c.n_blocks) + " blocks, heads of " +
                    std::to_string(c.dim) + ", group " + std::to_string(c.group) + ", " +
                    std::to_string(c.n_queries) + " queries",
-               out.host(), want, 3e-5);
+               d.out.host(), want, 3e-5);
 }
 
 }  // namespace
@@ -112,16 +120,9 @@ void check_bounds() {
 void bench_bounds() {
   const BoundsCase c{128, 8, 4, 32, 3584};
   const Bounds b(c);
-  const Buffer<float> queries(b.queries), weights(b.weights);
-  Buffer<float> out(uint64_t{c.n_kv} * c.n_blocks);
-  const Buffer<uint16_t> bounds(b.bounds);
-  device::BoundsParams p = params_of(c, b);
-  p.bounds = bounds.p;
-  p.queries = queries.p;
-  p.weight = weights.p;
-  p.out = out.p;
+  const OnDevice d(c, b, 0.0f);
   std::printf("bounds 8B 56K, 8 heads, 32 queries: %.1f us\n",
-              1000 * time_graph([&](cudaStream_t s) { must(launch_kv_bounds(p, s), "bounds"); }));
+              1000 * time_graph([&](cudaStream_t s) { must(launch_kv_bounds(d.p, s), "bounds"); }));
 }
 
 }  // namespace sharpi::cuda::check

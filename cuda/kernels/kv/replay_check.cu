@@ -6,7 +6,6 @@
 
 #include "base/limits.h"
 #include "cuda/kernels/check_util.h"
-#include "cuda/kernels/device_query.h"
 #include "cuda/kernels/kv/kv_replay.h"
 #include "kv/codec.h"
 
@@ -14,14 +13,6 @@ namespace sharpi::cuda::check {
 namespace {
 
 using device::ReplayParams;
-
-DeviceProfile this_device() {
-  int ordinal = 0;
-  DeviceProfile device;
-  must(cudaGetDevice(&ordinal), "device");
-  must(query_profile(ordinal, "the device", &device), "profile");
-  return device;
-}
 
 struct ReplayCase {
   uint32_t n_heads, n_kv, dim;

@@ -4,21 +4,12 @@
 #include <memory>
 
 #include "cuda/kernels/check_util.h"
-#include "cuda/kernels/device_query.h"
 #include "cuda/kernels/kv/kv_move.h"
 #include "cuda/kernels/kv/kv_score.h"
 #include "kv/codec.h"
 
 namespace sharpi::cuda::check {
 namespace {
-
-DeviceProfile this_device() {
-  int ordinal = 0;
-  DeviceProfile device;
-  must(cudaGetDevice(&ordinal), "device");
-  must(query_profile(ordinal, "the device", &device), "profile");
-  return device;
-}
 
 // --- scoring ---
 

@@ -19,21 +19,6 @@ struct alignas(16) Ahead {
   uint32_t part, in_part;  // of several rows: the part of the columns, and units left in it
 };
 
-/// Where a warp's arithmetic is: unit u of panel v, `left` units to go in this part.
-struct Position {
-  uint32_t v, u, left;
-};
-/// Where a warp begins, in every part alike.
-__device__ __forceinline__ Position first_position(const StreamParams& p, uint32_t warp) {
-  const uint32_t extra = blockIdx.x < p.more_groups ? 1 : 0;
-  const uint32_t begin = warp * p.share[extra] + min(warp, p.more_share[extra]);
-  Position at;
-  at.left = p.share[extra] + (warp < p.more_share[extra] ? 1 : 0);
-  at.v = divide(begin, p.by_units);
-  at.u = begin - at.v * p.units;
-  return at;
-}
-
 /// The warp's ring of units.
 struct Ring {
   uint32_t base, barriers;  // shared addresses

@@ -36,7 +36,7 @@ __device__ __forceinline__ void store_piece(const RowView& view, uint32_t v, boo
 /// Products of the warp's next units, as long as their panels are of this type.
 template <GgmlType kType>
 __device__ __forceinline__ void run_units(const StreamParams& p, const RowView& view, RowRing& ring,
-                                          RowPosition& at) {
+                                          Position& at) {
   const uint8_t* image = view.shared + view.map.image;
   const uint8_t* x = image + view.lane / 4 % 2 * 32 + view.lane % 4 * 8;
   const auto* sums = reinterpret_cast<const float*>(image + view.fixed.sums);
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kMaxThreads, kBlocks)
     view.panels()[threadIdx.x] = make_panel<kMoe>(p, first, n_groups, threadIdx.x);
   }
   __syncthreads();
-  RowPosition at = first_position(p, view.warp);
+  Position at = first_position(p, view.warp);
   ring.fill(p, view, at);
   float bias = 0.0f;
   if (p.biased && threadIdx.x < n_panels * kPanelRows) bias = bias_of(view, threadIdx.x);

@@ -98,20 +98,6 @@ __device__ __forceinline__ float bias_of(const RowView& view, uint32_t i) {
   return panel.bias == nullptr ? 0.0f : panel.weight * panel.bias[i % kPanelRows];
 }
 
-/// Where a warp's arithmetic is: unit u of panel v, `left` units to go.
-struct RowPosition {
-  uint32_t v, u, left;
-};
-__device__ __forceinline__ RowPosition first_position(const StreamParams& p, uint32_t warp) {
-  const uint32_t extra = blockIdx.x < p.more_groups ? 1 : 0;
-  const uint32_t begin = warp * p.share[extra] + min(warp, p.more_share[extra]);
-  RowPosition at;
-  at.left = p.share[extra] + (warp < p.more_share[extra] ? 1 : 0);
-  at.v = divide(begin, p.by_units);
-  at.u = begin - at.v * p.units;
-  return at;
-}
-
 /// The warp's ring of units, and where its copies are.
 struct RowRing {
   uint32_t base, barriers;  // shared addresses
@@ -134,7 +120,7 @@ struct RowRing {
   }
   /// Starts the first copies.
   __device__ __forceinline__ void fill(const StreamParams& p, const RowView& view,
-                                       const RowPosition& at) {
+                                       const Position& at) {
     if (at.left != 0) {
       panel = at.v;
       in_panel = p.units - at.u;

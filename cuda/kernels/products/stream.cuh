@@ -13,6 +13,25 @@ __device__ __forceinline__ uint32_t divide(uint32_t n, const Divider& d) {
   return d.divisor == 1 ? n : __umulhi(n, d.multiplier);
 }
 
+namespace matvec {
+
+/// Where a warp's arithmetic is: unit u of panel v, `left` units to go in this part.
+struct Position {
+  uint32_t v, u, left;
+};
+/// Where a warp begins, in every part alike.
+__device__ __forceinline__ Position first_position(const StreamParams& p, uint32_t warp) {
+  const uint32_t extra = blockIdx.x < p.more_groups ? 1 : 0;
+  const uint32_t begin = warp * p.share[extra] + min(warp, p.more_share[extra]);
+  Position at;
+  at.left = p.share[extra] + (warp < p.more_share[extra] ? 1 : 0);
+  at.v = divide(begin, p.by_units);
+  at.u = begin - at.v * p.units;
+  return at;
+}
+
+}  // namespace matvec
+
 /// act(gate) * up. All activations are gate * sigmoid(a): a = gate, twice the inner of gelu's tanh,
 /// or of what is clamped 1.702 gate.
 __device__ __forceinline__ float gated_value(Epilogue e, float gate, float up) {

@@ -19,7 +19,9 @@
 //   SHARPI_BENCH_REPLAY=0            n = sessions keep replay scores of every n-th query
 //   SHARPI_BENCH_PREFILL=512         tokens of the prefill run; SHARPI_BENCH_CHUNK=512 at a time
 // "save" and "restore" are a session of DEPTH or PREFILL tokens, in the form that moves it to
-// another process: examples/move.c does so through a pipe.
+// another process: examples/move.c does so through a pipe. Bytes go piece by piece to nowhere, or
+// to memory (save_memory), and come from memory, as one or through a callback (restore_pieces),
+// into an empty session or over what one holds (restore_over).
 // Decode is judged by its share of the stream: bytes that a token must read (matrix weights without
 // the embedding table, active experts only, KV rows, recurrent state) over the time it takes,
 // divided by the rate of reading memory. Both alternate because such machines are noisy; the median
@@ -31,6 +33,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -176,22 +179,28 @@ class Bench {
     for (std::thread& t : others) t.join();
     return seconds_since(start);
   }
-  /// Saves the first session, piece by piece, to nowhere or to `blob`. Returns its bytes.
+  /// Saves the first session to `blob`, or piece by piece to nowhere. Returns its bytes.
   uint64_t save(std::vector<char>* blob) const {
     sharpi_error err = SHARPI_ERROR_INIT;
     uint64_t n = 0;
-    const auto take = [](void* to, const void* data, uint64_t bytes) -> int32_t {
-      if (auto* all = static_cast<std::vector<char>*>(to); all != nullptr)
-        all->insert(all->end(), static_cast<const char*>(data),
-                    static_cast<const char*>(data) + bytes);
-      return 0;
-    };
-    must(sharpi_session_save_to(sessions_[0], take, blob, &n, &err), err, "save");
+    const auto take = [](void*, const void*, uint64_t) -> int32_t { return 0; };
+    if (blob == nullptr)
+      must(sharpi_session_save_to(sessions_[0], take, nullptr, &n, &err), err, "save");
+    else
+      must(sharpi_session_save(sessions_[0], blob->data(), blob->size(), &n, &err), err, "save");
     return n;
   }
-  void restore(const std::vector<char>& blob) const {
+  void restore(const std::vector<char>& blob, bool in_pieces) const {
     sharpi_error err = SHARPI_ERROR_INIT;
-    must(sharpi_session_restore(sessions_[0], blob.data(), blob.size(), &err), err, "restore");
+    const auto give = [](void* from, uint64_t at, void* out, uint64_t bytes) -> int32_t {
+      std::memcpy(out, static_cast<const char*>(from) + at, bytes);
+      return 0;
+    };
+    void* from = const_cast<char*>(blob.data());
+    if (in_pieces)
+      must(sharpi_session_restore_from(sessions_[0], give, from, &err), err, "restore");
+    else
+      must(sharpi_session_restore(sessions_[0], from, blob.size(), &err), err, "restore");
   }
   /// Bytes/s at which the memory under test is read, now.
   double stream_rate() {
@@ -369,20 +378,35 @@ void prefill_rate(benchmark::State& state, Bench* bench) {
   state.counters["tokens/s"] = static_cast<double>(tokens) / seconds;
 }
 
-/// A session's bytes on their way out, and in again from memory.
-void saved_rate(benchmark::State& state, Bench* bench) {
-  const bool back = state.range(0) != 0;
-  std::vector<char> blob;
+/// A session's bytes on their way.
+struct Crossing {
+  const char* name;
+  bool in, pieces, over;
+};
+constexpr Crossing kCrossings[] = {{"save", false, true, false},
+                                   {"save_memory", false, false, false},
+                                   {"restore", true, false, false},
+                                   {"restore_pieces", true, true, false},
+                                   {"restore_over", true, false, true}};
+
+void saved_rate(benchmark::State& state, Bench* bench, const Crossing& way) {
   bench->restart();
   bench->prefill(std::max(bench->settings().depth, bench->settings().prompt));
-  double bytes = static_cast<double>(bench->save(&blob)), seconds = 0;
+  std::vector<char> blob(bench->save(nullptr));
+  bench->save(&blob);
+  double seconds = 0;
   for (auto _ : state) {
+    if (way.in && !way.over) bench->restart();
     const auto start = Clock::now();
-    back ? bench->restore(blob) : static_cast<void>(bench->save(nullptr));
+    if (way.in)
+      bench->restore(blob, way.pieces);
+    else
+      bench->save(way.pieces ? nullptr : &blob);
     const double t = seconds_since(start);
     state.SetIterationTime(t);
     seconds += t;
   }
+  const auto bytes = static_cast<double>(blob.size());
   state.counters["MB"] = bytes * 1e-6;
   state.counters["GB/s"] = bytes * static_cast<double>(state.iterations()) / seconds * 1e-9;
 }
@@ -409,10 +433,9 @@ int main(int argc, char** argv) {
       ->Iterations(5)
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
-  for (const auto& [name, back] : {std::pair{"save", 0}, std::pair{"restore", 1}})
-    benchmark::RegisterBenchmark(name, saved_rate, &bench)
-        ->Arg(back)
-        ->Iterations(5)
+  for (const Crossing& way : kCrossings)
+    benchmark::RegisterBenchmark(way.name, saved_rate, &bench, way)
+        ->Iterations(10)
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();

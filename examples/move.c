@@ -147,32 +147,20 @@ static int send_session(const objects* x) {
   return 0;
 }
 
-/* The way in. A blob is read twice, because nothing of the session changes before its checksum is
- * known; a pipe gives it once, so what has come is kept. */
+/* The way in. A new session reads a blob once, in its order, as a pipe gives it. */
 typedef struct {
   FILE* from;
-  char* data;
-  uint64_t n, room;
+  uint64_t n;
   double first; /* when the first byte came; 0 = not yet */
 } arrived;
 
 static int32_t read_piece(void* user_data, uint64_t offset, void* out, uint64_t bytes) {
   arrived* a = user_data;
-  const uint64_t end = offset + bytes;
-  if (end > a->room) {
-    const uint64_t room = end > 2 * a->room ? end : 2 * a->room;
-    char* data = realloc(a->data, (size_t)room);
-    if (data == NULL) return 2;
-    a->data = data;
-    a->room = room;
-  }
-  while (a->n < end) {
-    const size_t n = fread(a->data + a->n, 1, (size_t)(end - a->n), a->from);
-    if (n == 0) return 1; /* it ends before the session does */
-    if (a->first == 0) a->first = seconds_now();
-    a->n += n;
-  }
-  memcpy(out, a->data + offset, (size_t)bytes);
+  if (offset != a->n) return 2;
+  /* It ends before the session does. */
+  if (fread(out, 1, (size_t)bytes, a->from) != bytes) return 1;
+  if (a->first == 0) a->first = seconds_now();
+  a->n += bytes;
   return 0;
 }
 
@@ -182,7 +170,6 @@ static int receive_session(objects* x) {
   carry_bytes(stdin);
   const sharpi_status status = sharpi_session_restore_from(x->session, read_piece, &in, &err);
   if (status == SHARPI_OK) print_rate("received", in.n, seconds_now() - in.first);
-  free(in.data);
   return status == SHARPI_OK ? 0 : report_error("receiving", &err);
 }
 

@@ -1728,9 +1728,10 @@ SHARPI_API sharpi_status sharpi_session_save_to(const sharpi_session *session, s
  *  @thread one per session. @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_restore(sharpi_session *session, const void *blob, uint64_t len,
                                                 sharpi_error *err) SHARPI_NOEXCEPT;
-/** sharpi_session_restore() from a callback. The blob is read from its beginning to its end twice: once to
- *  check it, once to apply it. Where the callback fails, or gives other bytes, the second time, the session
- *  may be left empty; everything else as sharpi_session_restore().
+/** sharpi_session_restore() from a callback. The blob is read from its beginning to its end: once where the
+ *  session has neither tokens nor checkpoints, as a new one, so that it may come through a pipe; else twice,
+ *  once to check it, once to apply it. Where the callback fails, or gives other bytes, the second time, the
+ *  session may be left empty; everything else as sharpi_session_restore().
  *  @return SHARPI_OK; IO (the callback), and as sharpi_session_restore(). @thread one per session.
  *  @since 1.0 */
 SHARPI_API sharpi_status sharpi_session_restore_from(sharpi_session *session, sharpi_read_fn read,

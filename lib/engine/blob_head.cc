@@ -48,7 +48,6 @@ Status BlobHead::check_fixed(const BlobHeader& h) {
 }
 
 Status BlobHead::read_head(BlobCursor* in) {
-  SHARPI_TRY(in->read(&h_, sizeof h_));
   SHARPI_TRY(check_fixed(h_));
   SHARPI_TRY(check_header());
   SHARPI_TRY(read_adapters(in));

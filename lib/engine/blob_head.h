@@ -25,7 +25,7 @@ class BlobHead {
   explicit BlobHead(const SessionState& session);
   /// Whether a blob can be one of this library's at all.
   static Status check_fixed(const BlobHeader& h);
-  /// All of the head. May throw std::bad_alloc.
+  /// What follows h_ of the head, and checks all of it. May throw std::bad_alloc.
   Status read_head(BlobCursor* in);
   /// What follows it. Every number in it is bounded by now.
   uint64_t body_bytes() const;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/blob_sum.h"
 #include "engine/session_blob.h"
 #include "kv/codec.h"
 #include "kv/kv_store.h"
@@ -89,26 +90,31 @@ struct RowSide {
     s.elements = l.head_dim;
     return s;
   }
+  /// Saved rows are other bytes than those that are stored.
+  bool changes_form() const {
+    const KvCodec* codec = kv_codec(dtype);
+    return codec == nullptr || codec->has_canonical_form();
+  }
   uint32_t piece_rows(uint64_t bytes) const {
     return static_cast<uint32_t>(std::max<uint64_t>(1, bytes / row_bytes));
   }
 };
 
-/// Memory for one piece, and for a row while it changes its form.
+/// Memory for one piece or for two of rows, and for a row while it changes its form.
 class BlobScratch {
  public:
   /// Throws std::bad_alloc.
   void reserve(uint64_t piece, uint64_t row) {
-    piece_.resize(std::max(piece, kBlobPiece));
+    half_ = std::max(row, kBlobPiece);
+    piece_.resize(std::max(piece, 2 * half_));
     row_.resize(row);
   }
   std::byte* piece() { return piece_.data(); }
+  std::byte* rows(bool second) { return piece_.data() + (second ? half_ : 0); }
   float* floats() { return reinterpret_cast<float*>(piece_.data()); }
   /// In place, n rows of a piece: stored -> canonical, or back.
   Status convert(const RowSide& side, std::byte* piece, uint32_t n, bool to_canonical) {
-    const KvCodec* codec = kv_codec(side.dtype);
-    if (codec != nullptr && !codec->has_canonical_form()) return Status::ok();
-    for (uint32_t i = 0; i < n; ++i) {
+    for (uint32_t i = 0; i < n && side.changes_form(); ++i) {
       std::byte* at = piece + i * side.row_bytes;
       SHARPI_TRY(to_canonical ? kv_row_to_canonical(side.dtype, at, side.elements, row_.data())
                               : kv_row_from_canonical(side.dtype, at, side.elements, row_.data()));
@@ -118,28 +124,37 @@ class BlobScratch {
   }
 
  private:
+  uint64_t half_ = 0;
   std::vector<std::byte> piece_, row_;
 };
 
-/// Where pieces of a side's rows are on their way: the halves of the store's room by turns, so that
-/// one is copied while the host deals with the other; or, where there is no room, the scratch.
+/// Where pieces of a side's rows are on their way: two places by turns, so that one piece is copied
+/// or summed while the host deals with the other. They are the halves of the store's room, or,
+/// where there is no room, of the scratch, where rows are copied at once. What sums them, if
+/// anything, is done when it goes.
 class RowPieces {
  public:
-  RowPieces(const KvStore& kv, const RowSide& side, BlobScratch* scratch)
+  RowPieces(const KvStore& kv, const RowSide& side, BlobScratch* scratch, BlobSum* sum)
       : kv_(kv),
         value_(side.value),
         room_(kv.copy_room()),
         half_(room_.bytes().size() / 2),
         scratch_(scratch),
+        sum_(sum),
         ahead_(half_ >= side.row_bytes),
         n_rows_(side.piece_rows(ahead_ ? std::min(half_, kBlobPiece) : kBlobPiece)) {}
-  /// The next piece may be started before this one is dealt with.
+  ~RowPieces() {
+    if (sum_ != nullptr) sum_->wait();
+  }
+  RowPieces(const RowPieces&) = delete;
+  RowPieces& operator=(const RowPieces&) = delete;
+  /// Copies are under way until wait().
   bool runs_ahead() const { return ahead_; }
   uint32_t n_rows() const { return n_rows_; }
+  /// The place of the piece before the last one.
   std::byte* next() {
-    if (!ahead_) return scratch_->piece();
     second_ = !second_;
-    return room_.bytes().data() + (second_ ? half_ : 0);
+    return ahead_ ? room_.bytes().data() + (second_ ? half_ : 0) : scratch_->rows(second_);
   }
   /// Rows from `first` on to or from a piece: under way until wait() where pieces run ahead.
   Status read(uint32_t layer, uint32_t first, uint32_t n, std::byte* to) const {
@@ -160,6 +175,7 @@ class RowPieces {
   CopyRoom room_;
   uint64_t half_;
   BlobScratch* scratch_;
+  BlobSum* sum_;
   bool ahead_, second_ = false;
   uint32_t n_rows_;
 };

@@ -28,9 +28,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
-#include "base/hash.h"
 #include "base/status.h"
+#include "engine/blob_sum.h"
 
 namespace sharpi {
 
@@ -96,9 +97,12 @@ class BlobSink {
  public:
   virtual ~BlobSink() = default;
   virtual Status write(const void* data, uint64_t bytes) = 0;
+  /// Memory for the next bytes, which then count as written; null = it takes them by write().
+  virtual std::byte* room(uint64_t) { return nullptr; }
 };
 
-/// Where a blob comes from. Bytes may be asked for twice.
+/// Where a blob comes from. Bytes may be asked for twice, unless the session is empty: then in
+/// their order, each once.
 class BlobSource {
  public:
   virtual ~BlobSource() = default;
@@ -113,10 +117,10 @@ class MemorySink final : public BlobSink {
   /// Pre: `out` has room for all that will be written.
   explicit MemorySink(void* out) : out_(static_cast<std::byte*>(out)) {}
   Status write(const void* data, uint64_t bytes) override {
-    std::memcpy(out_, data, bytes);
-    out_ += bytes;
+    std::memcpy(room(bytes), data, bytes);
     return Status::ok();
   }
+  std::byte* room(uint64_t bytes) override { return std::exchange(out_, out_ + bytes); }
 
  private:
   std::byte* out_;
@@ -140,31 +144,44 @@ class MemorySource final : public BlobSource {
   uint64_t bytes_;
 };
 
-/// Reads on from a position of a source and hashes what it reads, if it `sums`.
+/// Reads bytes [at, end) of a source, one after the other.
 class BlobCursor {
  public:
-  BlobCursor(BlobSource* source, uint64_t end, bool sums)
-      : source_(source), end_(end), sums_(sums) {}
+  /// What it reads is added to `sum`, if there is one.
+  BlobCursor(BlobSource* source, uint64_t at, uint64_t end, BlobSum* sum)
+      : source_(source), at_(at), end_(end), sum_(sum) {}
   Status read(void* out, uint64_t bytes) {
-    if (bytes > end_ - at_) {
-      return Status::error(Code::kFormat,
-                           "the saved session is damaged: it announces more than it holds");
-    }
+    SHARPI_TRY(read_ahead(out, bytes));
+    if (sum_ != nullptr) sum_->wait();
+    return Status::ok();
+  }
+  /// The same, but the sum may be on its way: `out` stays as it is until the next read, or until
+  /// the sum has waited.
+  Status read_ahead(void* out, uint64_t bytes) {
+    SHARPI_TRY(check(bytes));
     if (bytes == 0) return Status::ok();
     SHARPI_TRY(source_->read(at_, out, bytes));
-    if (sums_) sum_.add(out, bytes);
+    if (sum_ != nullptr) sum_->start(out, bytes);
     at_ += bytes;
     return Status::ok();
   }
-  uint64_t at() const { return at_; }
+  /// Of a source in memory: where the next bytes are, which count as read. No sum has them.
+  Result<const std::byte*> pass(uint64_t bytes) {
+    SHARPI_TRY(check(bytes));
+    at_ += bytes;
+    return source_->memory() + (at_ - bytes);
+  }
   uint64_t left() const { return end_ - at_; }
-  uint64_t sum() const { return sum_.value(); }
 
  private:
+  Status check(uint64_t bytes) const {
+    if (bytes <= end_ - at_) return Status::ok();
+    return Status::error(Code::kFormat,
+                         "the saved session is damaged: it announces more than it holds");
+  }
   BlobSource* source_;
-  uint64_t end_, at_ = 0;
-  bool sums_;
-  Hash64 sum_;
+  uint64_t at_, end_;
+  BlobSum* sum_;
 };
 
 }  // namespace sharpi

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/blob_copier.h"
 #include "engine/blob_head.h"
 #include "engine/blob_parts.h"
 #include "engine/session_state.h"
@@ -19,66 +20,114 @@ class SessionRestorer : private BlobHead {
   SessionRestorer(SessionState* s, BlobSource* source)
       : BlobHead(*s), s_(s), core_(s->core), source_(source) {}
 
+  ~SessionRestorer() {
+    if (!took_memory_) return;
+    core_.drop_positions();
+    s_->memory.drop_head_tables();
+  }
+  SessionRestorer(const SessionRestorer&) = delete;
+  SessionRestorer& operator=(const SessionRestorer&) = delete;
+
   Status run(std::optional<uint64_t> len) {
-    SHARPI_TRY(check_sum(len));
-    const bool reads_twice = source_->memory() == nullptr;
-    BlobCursor in(source_, total_ - kBlobSumBytes, reads_twice);
-    SHARPI_TRY(read_head(&in));
-    if (in.left() != body_bytes()) return damaged("its parts do not add up to its length");
-    const struct EndOfRestore {
-      SessionState& s;
-      ~EndOfRestore() {
-        s.core.drop_positions();
-        s.memory.drop_head_tables();
-      }
-    } end{*s_};
+    SHARPI_TRY(read_header(len));
+    return end(s_->is_empty() ? run_once() : run_twice());
+  }
+
+ private:
+  bool is_memory() const { return source_->memory() != nullptr; }
+  uint64_t body_end() const { return total_ - kBlobSumBytes; }
+
+  Status read_header(std::optional<uint64_t> len) {
+    if (len && *len < sizeof h_ + kBlobSumBytes) return damaged("too short");
+    SHARPI_TRY(source_->read(0, &h_, sizeof h_));
+    SHARPI_TRY(check_fixed(h_));
+    if (len && h_.total_bytes != *len) return damaged("it has another length than it says");
+    total_ = h_.total_bytes;
+    return Status::ok();
+  }
+
+  Status run_twice() {
+    SHARPI_TRY_ASSIGN(const uint64_t sum, check_sum());
+    if (!is_memory()) sum_.begin(total_);
+    BlobCursor in(source_, 0, body_end(), is_memory() ? nullptr : &sum_);
+    SHARPI_TRY(in.read(&h_, sizeof h_));
+    SHARPI_TRY(apply(&in));
+    if (is_memory() || sum_.value() == sum) return Status::ok();
+    return damaged("its source gave other bytes the second time");
+  }
+
+  Result<uint64_t> check_sum() {  // may throw std::bad_alloc
+    BlobSum sum;
+    if (is_memory()) {
+      sum.add(source_->memory(), body_end());
+    } else {
+      sum.begin(total_);
+      scratch_.reserve(0, 0);
+      BlobCursor in(source_, 0, body_end(), &sum);
+      SHARPI_TRY(read_rest(&in));
+    }
+    SHARPI_TRY(compare(&sum));
+    return sum.value();
+  }
+
+  /// Nothing can be lost, so a blob is read once: it is checked and applied while its checksum is
+  /// made. Damage is what is told of, whatever else it looked like.
+  Status run_once() {
+    BlobCursor in(source_, sizeof h_, body_end(), is_memory() ? nullptr : &sum_);
+    sum_.begin(total_);
+    if (is_memory())
+      sum_.start(source_->memory(), body_end());
+    else
+      sum_.add(&h_, sizeof h_);
+    const Status done = apply(&in);
+    if (done.code() == Code::kIo) return done;
+    if (!is_memory() && in.left() != 0) {
+      if (!writes_) scratch_.reserve(0, 0);
+      SHARPI_TRY(read_rest(&in));
+    }
+    SHARPI_TRY(compare(&sum_));
+    return done;
+  }
+
+  /// Pre: the scratch is there.
+  Status read_rest(BlobCursor* in) {
+    for (bool second = false; in->left() != 0; second = !second)
+      SHARPI_TRY(in->read_ahead(scratch_.rows(second), std::min(in->left(), kBlobPiece)));
+    return Status::ok();
+  }
+
+  Status compare(BlobSum* sum) {
+    uint64_t said = 0;
+    SHARPI_TRY(source_->read(body_end(), &said, sizeof said));
+    return said == sum->value() ? Status::ok() : damaged("its checksum is wrong");
+  }
+
+  /// Everything but what settle() does.
+  Status apply(BlobCursor* in) {
+    SHARPI_TRY(read_head(in));
+    if (in->left() != body_bytes()) return damaged("its parts do not add up to its length");
     SHARPI_TRY(take_memory());
+    writes_ = true;
     if (by_head()) {
       s_->forget_contents();
       for (const GroupLags& g : group_lags_) g.store->lay_out_empty(g.group, g.lags);
     } else {
       s_->forget_all();
     }
-    Status written = write_body(&in);
-    if (written.is_ok() && reads_twice && in.sum() != sum_) {
-      written = damaged("its source gave other bytes the second time");
-    }
-    if (written.is_ok()) {
+    return write_body(in);
+  }
+
+  Status end(Status done) {
+    if (done.is_ok())
       settle();
-    } else {
+    else if (writes_)
       s_->forget_all();  // again: recurrent state may have come already
-    }
-    return written;
-  }
-
- private:
-  Status check_sum(std::optional<uint64_t> len) {
-    BlobHeader h;
-    if (len && *len < sizeof h + kBlobSumBytes) return damaged("too short");
-    SHARPI_TRY(source_->read(0, &h, sizeof h));
-    SHARPI_TRY(check_fixed(h));
-    if (len && h.total_bytes != *len) return damaged("it has another length than it says");
-    total_ = h.total_bytes;
-    SHARPI_TRY_ASSIGN(sum_, sum_of_all());
-    uint64_t said = 0;
-    SHARPI_TRY(source_->read(total_ - kBlobSumBytes, &said, sizeof said));
-    return said == sum_ ? Status::ok() : damaged("its checksum is wrong");
-  }
-
-  Result<uint64_t> sum_of_all() {  // may throw std::bad_alloc
-    const uint64_t bytes = total_ - kBlobSumBytes;
-    if (const std::byte* memory = source_->memory()) {
-      Hash64 sum;
-      sum.add(memory, bytes);
-      return sum.value();
-    }
-    scratch_.reserve(kBlobPiece, 0);
-    BlobCursor in(source_, bytes, true);
-    while (in.left() != 0) SHARPI_TRY(in.read(scratch_.piece(), std::min(in.left(), kBlobPiece)));
-    return in.sum();
+    return done;
   }
 
   Status take_memory() {  // may throw std::bad_alloc
+    took_memory_ = true;
+    bool has_room = false;
     uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
       const KvStore& kv = core_.store(l);
@@ -87,8 +136,10 @@ class SessionRestorer : private BlobHead {
       piece = std::max(piece, query_dim(spec_.layers[l]) * sizeof(float));
       const KvLayerLayout* one = kv.layout().find(l);
       if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
+      has_room = has_room || !kv.copy_room().bytes().empty();
     }
     scratch_.reserve(std::max(piece, row), row);
+    if (is_memory() && has_room) copier_.begin(total_);
     if ((h_.flags & kBlobCompacted) != 0) SHARPI_TRY(core_.take_positions());
     if (by_head()) SHARPI_TRY(s_->memory.take_head_tables());
     SHARPI_TRY(s_->drawer.take_bias(sampler_.n_bias, &bias_share_));
@@ -129,15 +180,33 @@ class SessionRestorer : private BlobHead {
     return Status::ok();
   }
 
+  /// The next n rows as they are stored here; they stay until the next but one are asked for.
+  Result<const std::byte*> next_rows(BlobCursor* in, const RowSide& side, RowPieces* pieces,
+                                     uint32_t n) {
+    const uint64_t bytes = n * side.row_bytes;
+    const std::byte* memory = nullptr;
+    if (is_memory()) {
+      SHARPI_TRY_ASSIGN(memory, in->pass(bytes));
+    }
+    if (memory != nullptr && !pieces->runs_ahead() && !side.changes_form()) return memory;
+    std::byte* at = pieces->next();
+    if (memory != nullptr)
+      copier_.copy(at, memory, bytes);
+    else
+      SHARPI_TRY(in->read_ahead(at, bytes));
+    if (!side.changes_form()) return at;
+    if (memory == nullptr) sum_.wait();
+    SHARPI_TRY(scratch_.convert(side, at, n, false));
+    return at;
+  }
+
   Status rows_by_head(BlobCursor* in, KvStore* kv, const RowSide& side, uint32_t l) {
     for (uint32_t h = 0; h < n_kv_heads(l); ++h) {
       const uint32_t all = layers_[l].n_rows - lag(l, h);
-      RowPieces pieces(*kv, side, &scratch_);
+      RowPieces pieces(*kv, side, &scratch_, is_memory() ? nullptr : &sum_);
       for (uint32_t i = 0; i < all;) {
         const uint32_t n = std::min(all - i, pieces.n_rows());
-        std::byte* at = pieces.next();
-        SHARPI_TRY(in->read(at, n * side.row_bytes));
-        SHARPI_TRY(scratch_.convert(side, at, n, false));
+        SHARPI_TRY_ASSIGN(const std::byte* at, next_rows(in, side, &pieces, n));
         SHARPI_TRY(kv->write_head_rows(l, h, side.value, i, n, at));
         i += n;
       }
@@ -149,7 +218,7 @@ class SessionRestorer : private BlobHead {
   Status rows(BlobCursor* in, KvStore* kv, const RowSide& side, uint32_t l, const KvGroup& g) {
     const BlobLayerHeader& h = layers_[l];
     const uint32_t skipped = g.ring && h.n_rows > g.ring_slots ? h.n_rows - g.ring_slots : 0;
-    RowPieces pieces(*kv, side, &scratch_);
+    RowPieces pieces(*kv, side, &scratch_, is_memory() ? nullptr : &sum_);
     for (uint32_t i = 0; i < h.n_rows;) {
       uint32_t slot = h.first_position + i, n = std::min(h.n_rows - i, pieces.n_rows());
       if (g.ring) {
@@ -158,10 +227,8 @@ class SessionRestorer : private BlobHead {
       }
       if (i < skipped) n = std::min(n, skipped - i);
       // What was read before is on its way meanwhile.
-      std::byte* at = pieces.next();
-      SHARPI_TRY(in->read(at, n * side.row_bytes));
+      SHARPI_TRY_ASSIGN(const std::byte* at, next_rows(in, side, &pieces, n));
       if (i >= skipped) {
-        SHARPI_TRY(scratch_.convert(side, at, n, false));
         SHARPI_TRY(pieces.wait());
         SHARPI_TRY(pieces.write(kv, l, slot, n, at));
       }
@@ -245,9 +312,12 @@ class SessionRestorer : private BlobHead {
   SessionState* s_;
   SessionCore& core_;
   BlobSource* source_;
-  uint64_t total_ = 0, sum_ = 0;
+  uint64_t total_ = 0;
+  bool took_memory_ = false, writes_ = false;
   Lease bias_share_{core_.share};
   BlobScratch scratch_;
+  BlobCopier copier_;
+  BlobSum sum_;  // behind the memory that it reads
 };
 
 }  // namespace

@@ -3,7 +3,8 @@
 // damage, not intent. The blob is read once for its checksum, then its head is taken over and every
 // field checked against every other and against this session, then everything is taken that the
 // rest needs. Only then the session changes, and from there on nothing fails but a device, or a
-// source that gives other bytes than before; that leaves an empty session.
+// source that gives other bytes than before; that leaves an empty session. A session that is empty
+// has nothing to lose: there the checksum is made while everything else is done, and tells last.
 // Thread rule: as Session.
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/blob_copier.h"
 #include "engine/blob_parts.h"
 #include "engine/session_state.h"
 
@@ -19,7 +20,11 @@ class SessionSaver {
 
   /// `total` is what an earlier run without a sink gave.
   Status run(uint64_t total) {
-    if (sink_ != nullptr) reserve();
+    if (sink_ != nullptr) {
+      reserve();
+      sum_.begin(total);
+      copier_.begin(sink_->room(0) == nullptr ? 0 : total);
+    }
     SHARPI_TRY(head(total));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer(l));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(queries(l));
@@ -45,10 +50,21 @@ class SessionSaver {
     scratch_.reserve(std::max(piece, row), row);
   }
   Status put(const void* data, uint64_t bytes) {
+    if (sink_ == nullptr || bytes == 0) {
+      bytes_ += bytes;
+      return Status::ok();
+    }
+    sum_.start(data, bytes);
+    const Status done = write(data, bytes);
+    sum_.wait();
+    return done;
+  }
+  Status write(const void* data, uint64_t bytes) {
     bytes_ += bytes;
-    if (sink_ == nullptr || bytes == 0) return Status::ok();
-    sum_.add(data, bytes);
-    return sink_->write(data, bytes);
+    std::byte* to = sink_->room(bytes);
+    if (to == nullptr) return sink_->write(data, bytes);
+    copier_.copy(to, data, bytes);
+    return Status::ok();
   }
   /// The scratch's first bytes.
   Status put_piece(uint64_t bytes) { return put(scratch_.piece(), bytes); }
@@ -169,13 +185,14 @@ class SessionSaver {
     for (uint32_t h = 0; h < kv.layout().find(l)->n_heads; ++h) {
       const uint32_t n = core_.ledger().n_slots(l, h);
       if (only_counts(n * side.row_bytes)) continue;
-      RowPieces pieces(kv, side, &scratch_);
+      RowPieces pieces(kv, side, &scratch_, &sum_);
       for (uint32_t i = 0; i < n;) {
         const uint32_t run = std::min(n - i, pieces.n_rows());
         std::byte* at = pieces.next();
         SHARPI_TRY(kv.read_head_rows(l, h, side.value, i, run, at));
         SHARPI_TRY(scratch_.convert(side, at, run, true));
-        SHARPI_TRY(put(at, run * side.row_bytes));
+        sum_.start(at, run * side.row_bytes);
+        SHARPI_TRY(write(at, run * side.row_bytes));
         i += run;
       }
     }
@@ -190,7 +207,7 @@ class SessionSaver {
       std::byte* at = nullptr;
       uint32_t n_rows = 0;
     };
-    RowPieces pieces(kv, side, &scratch_);
+    RowPieces pieces(kv, side, &scratch_, &sum_);
     uint32_t started = 0;
     const auto start = [&](Piece* p) {
       uint32_t slot = first + started;
@@ -208,10 +225,18 @@ class SessionSaver {
     SHARPI_TRY(start(&here));
     for (; here.n_rows != 0; here = next) {
       SHARPI_TRY(pieces.wait());
-      if (pieces.runs_ahead()) SHARPI_TRY(start(&next));
-      SHARPI_TRY(scratch_.convert(side, here.at, here.n_rows, true));
-      SHARPI_TRY(put(here.at, here.n_rows * side.row_bytes));
-      if (!pieces.runs_ahead()) SHARPI_TRY(start(&next));
+      const uint64_t bytes = here.n_rows * side.row_bytes;
+      // The next piece comes to the place of the one before, which is summed by then.
+      if (side.changes_form())
+        sum_.wait();
+      else
+        sum_.start(here.at, bytes);
+      SHARPI_TRY(start(&next));
+      if (side.changes_form()) {
+        SHARPI_TRY(scratch_.convert(side, here.at, here.n_rows, true));
+        sum_.start(here.at, bytes);
+      }
+      SHARPI_TRY(write(here.at, bytes));
     }
     return Status::ok();
   }
@@ -277,7 +302,8 @@ class SessionSaver {
   BlobHeader h_;
   std::vector<uint32_t> checkpoints_;  // slots that are used
   BlobScratch scratch_;
-  Hash64 sum_;
+  BlobCopier copier_;
+  BlobSum sum_;  // behind the memory that it reads
   uint64_t bytes_ = 0;
 };
 

@@ -16,6 +16,10 @@ Status SessionState::create(const HeldBytes& share) {
   return Status::ok();
 }
 
+bool SessionState::is_empty() const {
+  return core.tokens().empty() && checkpoints.n_used() == 0;
+}
+
 void SessionState::forget_all() noexcept {
   forget_contents();
   memory.begin_again();

@@ -32,6 +32,8 @@ struct SessionState {
   /// Takes `share` of the model's allowance, then all memory. May throw std::bad_alloc.
   Status create(const HeldBytes& share);
 
+  /// Nothing is in it that forget_all() would take from whoever asks.
+  bool is_empty() const;
   /// An empty session, whose rows of all heads are stored together.
   void forget_all() noexcept;
   /// The same, but memory is laid out as it was.

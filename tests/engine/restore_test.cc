@@ -131,6 +131,13 @@ class Restore : public ::testing::Test {
     EXPECT_NE(a.text.find(text), std::string::npos) << what << ": " << a.text;
     EXPECT_TRUE(saved(chat) == before) << what;
     EXPECT_TRUE(same_bits(chat.logits(), logits)) << what;
+    // An empty session, which reads once, says the same.
+    const Chat empty(loaded_.model.get());
+    const Blob nothing = saved(empty);
+    const Answer b = restore(empty, blob);
+    EXPECT_EQ(b.status, status) << what << ": " << b.text;
+    EXPECT_EQ(b.text, a.text) << what;
+    EXPECT_TRUE(saved(empty) == nothing) << what;
   }
   /// Everything that follows a restore: it may be refused, but nothing leaves its memory.
   static void use_up(Chat& chat) {
@@ -469,6 +476,16 @@ TEST_F(Restore, AFailedAllocationLeavesTheSessionAsItWas) {
       ++refused;
     }
     EXPECT_GT(refused, 3);
+    for (int nth = 1, hit = 1; nth < 1000 && hit != 0; ++nth) {  // an empty one
+      Chat chat(loaded_.model.get());
+      const Blob before = saved(chat);
+      fail_new(nth);
+      const Answer a = restore(chat, good);
+      hit = new_pending() ? 0 : 1;
+      fail_new(0);
+      ASSERT_EQ(a.status, hit != 0 ? SHARPI_E_OUT_OF_MEMORY : SHARPI_OK) << nth << ": " << a.text;
+      ASSERT_TRUE(saved(chat) == (hit != 0 ? before : good)) << "allocation " << nth;
+    }
   }
 }
 

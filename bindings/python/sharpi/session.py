@@ -467,7 +467,7 @@ class Session(Closing):
 
     def restore_from(self, source: Union[BinaryIO, Callable[[int, int], bytes]]) -> None:
         """The same from a binary file that can seek, from where it stands, or from a function of offset
-        and size. It is read twice: checked, then applied."""
+        and size. It is read twice, checked, then applied; by a new session once."""
         callback = ReadCallback(source if callable(source) else _reader(source))
         with self._handle as session:
             try:

@@ -12,20 +12,13 @@ constexpr uint64_t kPieceFrom = 16u << 10;  // handing a piece over takes as lon
 // About what a piece of 256 KiB takes.
 constexpr int kPauses = 1000;
 
-/// Returns once `word` is not `old` any more; its value then.
-uint32_t wait_for_change(std::atomic<uint32_t>& word, uint32_t old) {
+/// Sleeps if `word` stays `value` for a while. It may also return for no reason.
+void wait_while(std::atomic<uint32_t>& word, uint32_t value) {
   for (int i = 0; i < kPauses; ++i) {
-    if (word.load(std::memory_order_acquire) != old) break;
+    if (word.load(std::memory_order_acquire) != value) return;
     cpu_relax();
   }
-  uint32_t now = 0;
-  while ((now = word.load(std::memory_order_acquire)) == old) os::wait_while(word, old);
-  return now;
-}
-
-void set_and_wake(std::atomic<uint32_t>& word, uint32_t value) {
-  word.store(value, std::memory_order_release);
-  os::wake(word, 1);
+  os::wait_while(word, value);
 }
 
 }  // namespace
@@ -39,7 +32,7 @@ void BlobSum::begin(uint64_t bytes) {
 BlobSum::~BlobSum() {
   if (!has_thread_) return;
   wait();
-  hand_over(nullptr, 0);
+  hand_over(kEnd);
   thread_.join();
 }
 
@@ -50,29 +43,38 @@ void BlobSum::add(const void* data, uint64_t bytes) {
 
 void BlobSum::start(const void* data, uint64_t bytes) {
   wait();
-  if (has_thread_ && bytes >= kPieceFrom)
-    hand_over(data, bytes);
-  else
+  if (!has_thread_ || bytes < kPieceFrom) {
     sum_.add(data, bytes);
-}
-
-void BlobSum::hand_over(const void* data, uint64_t bytes) {
+    return;
+  }
   data_ = data;
   bytes_ = bytes;
-  set_and_wake(given_, given_.load(std::memory_order_relaxed) + 1);
+  hand_over(kGiven);
+}
+
+void BlobSum::hand_over(State state) {
+  state_.store(state, std::memory_order_release);
+  os::wake(state_, 1);
 }
 
 void BlobSum::wait() {
-  const uint32_t given = given_.load(std::memory_order_relaxed);
-  if (done_.load(std::memory_order_acquire) != given) wait_for_change(done_, given - 1);
+  uint32_t now = kGiven;
+  if (state_.compare_exchange_strong(now, kNone, std::memory_order_acq_rel)) {
+    sum_.add(data_, bytes_);
+    return;
+  }
+  for (; now == kTaken; now = state_.load(std::memory_order_acquire)) wait_while(state_, kTaken);
 }
 
 void BlobSum::work() {
-  for (uint32_t seen = 0;;) {
-    seen = wait_for_change(given_, seen);
-    if (data_ == nullptr) return;
-    sum_.add(data_, bytes_);
-    set_and_wake(done_, seen);
+  for (uint32_t now = kNone; now != kEnd; now = state_.load(std::memory_order_acquire)) {
+    if (now != kGiven) {
+      wait_while(state_, now);
+    } else if (state_.compare_exchange_strong(now, kTaken, std::memory_order_acq_rel)) {
+      sum_.add(data_, bytes_);
+      state_.store(kNone, std::memory_order_release);
+      os::wake(state_, 1);
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The checksum of a blob that is written or read. It takes as long as moving the bytes does, so of
-// a long blob a thread of its own makes it, behind whoever moves them.
+// a long blob a thread of its own makes it, behind whoever moves them. A piece that the thread has
+// not begun when somebody has to wait for it is summed by who waits: processors that have other
+// work to do cost nothing then.
 // Thread rule: one owner (a call); it waits for its thread when it goes.
 #pragma once
 
@@ -35,15 +37,16 @@ class BlobSum {
   }
 
  private:
-  void hand_over(const void* data, uint64_t bytes);
+  enum State : uint32_t { kNone, kGiven, kTaken, kEnd };
+  void hand_over(State state);
   void work();
 
-  Hash64 sum_;  // the thread's between given_ and done_, else the owner's
+  Hash64 sum_;  // the thread's while state_ is kTaken, else the owner's
   os::Thread thread_;
   bool has_thread_ = false;
-  const void* data_ = nullptr;  // null = the thread ends
+  const void* data_ = nullptr;  // the piece that is given or taken
   uint64_t bytes_ = 0;
-  std::atomic<uint32_t> given_{0}, done_{0};  // pieces
+  std::atomic<uint32_t> state_{kNone};
 };
 
 }  // namespace sharpi

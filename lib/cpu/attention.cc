@@ -275,7 +275,7 @@ void run_block(const Geometry& g, const Block& b, const Worker& w, uint32_t kv) 
   begin_total(g, b, kv, w.total);
   for (uint64_t s = first_span(b); s < first_span(b) + n_spans_of(b); ++s) {
     clear(w.part, n, g.padded);
-    run_span(g, b, w, kv, kv + 1, s, false, w.part);
+    run_span(g, b, w, kv, kv + 1, s, g.table->blocks_ask, w.part);
     g.table->merge(w.total, w.part, n, g.padded);
   }
   write_rows(g, b, kv, w.total);

@@ -27,7 +27,7 @@ const Named<AttentionTable>& attention_kernels(const KernelSet& kernels, bool ex
 
 // Who stores f32 rows wants them as they are.
 const Named<AttentionTable>& attention_chunk_kernels(const KernelSet& kernels, const KvView& kv) {
-  return is_wide(kv) ? kernels.attention.wide : kernels.attention.chunk;
+  return is_wide(kv) ? kernels.attention.wide_chunk : kernels.attention.chunk;
 }
 
 // With more than kRowGroup query heads to a KV head (GQA), arithmetic costs more than reading the
@@ -61,9 +61,9 @@ const Named<AttentionTable>& attention_call_kernels(const KernelSet& kernels,
                                              : attention_kernels(kernels, false, kv);
 }
 
-std::array<const AttentionTable*, 6> attention_tables(const KernelSet& kernels) {
+std::array<const AttentionTable*, 7> attention_tables(const KernelSet& kernels) {
   const AttentionKernels& all = kernels.attention;
-  return {&all.exact.table, &all.wide.table,     &all.narrow.table,
+  return {&all.exact.table, &all.wide.table,     &all.narrow.table,     &all.wide_chunk.table,
           &all.chunk.table, &all.wide_row.table, &all.integer_row.table};
 }
 

@@ -29,7 +29,7 @@ const Named<AttentionTable>& attention_row_kernels(const KernelSet& kernels, con
 const Named<AttentionTable>& attention_call_kernels(const KernelSet& kernels,
                                                     std::span<const AttentionTask> tasks);
 /// All tables of a set; some may be the same.
-std::array<const AttentionTable*, 6> attention_tables(const KernelSet& kernels);
+std::array<const AttentionTable*, 7> attention_tables(const KernelSet& kernels);
 
 /// Writes the rotated queries of row `row` of the tasks to where its results will be: whoever
 /// writes results of a head has read its queries before.

@@ -76,6 +76,9 @@ struct AttentionTable {
   void (*merge)(const SoftmaxState& total, const SoftmaxState& part, uint32_t n, uint32_t padded);
   /// out = o / l for one vector.
   void (*finish)(const float* o, float l, uint32_t dim, float* out);
+  /// Whether blocks of many rows ask for the next tile while they compute one. Measured: AVX2
+  /// alone.
+  bool blocks_ask = false;
 };
 
 }  // namespace sharpi::cpu

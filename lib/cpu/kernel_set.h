@@ -30,13 +30,14 @@ struct AttentionKernels {
   Named<AttentionTable> exact;        // f32 throughout
   Named<AttentionTable> wide;         // K or V stored in f32, which is never rounded to bf16
   Named<AttentionTable> narrow;       // other rows
-  Named<AttentionTable> chunk;        // narrow rows for many rows, with bits of their own
+  Named<AttentionTable> wide_chunk;   // wide rows for many rows, with bits of their own
+  Named<AttentionTable> chunk;        // narrow rows for many rows, likewise
   Named<AttentionTable> wide_row;     // wide rows for tasks of one row, with bits of their own
   Named<AttentionTable> integer_row;  // codecs that it has, for tasks of one row, likewise
 
   /// Of a set that has one table for all.
   static constexpr AttentionKernels all(const Named<AttentionTable>& one) {
-    return {one, one, one, one, one, one};
+    return {one, one, one, one, one, one, one};
   }
 };
 

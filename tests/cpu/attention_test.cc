@@ -28,7 +28,7 @@ struct Path {
   double relative(const Sequence& s) const {
     const bool wide = s.shape.k == KvDtype::kF32 || s.shape.v == KvDtype::kF32;
     const AttentionKernels& all = kernels_of(isa).attention;
-    if (exact || (wide && &all.wide.table == &all.exact.table)) return 0.0;
+    if (exact || is_f32(wide ? all.wide_chunk : all.chunk)) return 0.0;
     return wide ? 0x1p-15 : 0x1p-8;
   }
 };
@@ -418,9 +418,9 @@ TEST_P(Attention, ARowOfAChunkDoesNotDependOnTheChunk) {
   }
 }
 
-/// Rows that are stored in f32 are multiplied in f32, and so are all where chunks have no kernels
-/// of their own (deterministic arithmetic).
-TEST(AttentionPairs, AreForNarrowRowsWhereARowMayDependOnItsChunk) {
+/// Chunks have the usual bits but where they have kernels of their own and a row may depend on its
+/// chunk (never in deterministic arithmetic).
+TEST(AttentionChunks, HaveBitsOfTheirOwnWhereARowMayDependOnItsChunk) {
   for (const Isa isa : runnable_isas()) {
     const AttentionKernels& kernels = kernels_of(isa).attention;
     if (&kernels.narrow.table != &kernels.exact.table) continue;  // never the usual bits
@@ -434,7 +434,8 @@ TEST(AttentionPairs, AreForNarrowRowsWhereARowMayDependOnItsChunk) {
       fast.by_rows = true;
       const Output got = run_full(fast, s, 20, {60});
       const bool same = std::memcmp(got[0].data(), want[0].data(), got[0].size() * 4) == 0;
-      EXPECT_EQ(same, dtype == KvDtype::kF32 || !has_bf16_chunks(isa));
+      const auto& chunk = dtype == KvDtype::kF32 ? kernels.wide_chunk : kernels.chunk;
+      EXPECT_EQ(same, &chunk.table == &kernels.exact.table);
     }
   }
 }

@@ -32,10 +32,9 @@ inline const KernelSet& kernels_of(Isa isa) {
   return kernel_set(*resolve_isa(isa).value());
 }
 
-/// Whether bf16 pairs are multiplied in chunks and nowhere else.
-inline bool has_bf16_chunks(Isa isa) {
-  const AttentionKernels& all = kernels_of(isa).attention;
-  return &all.chunk.table != &all.narrow.table;
+/// Whether kernels of attention multiply in f32: the others' names begin with what they round to.
+inline bool is_f32(const Named<AttentionTable>& kernels) {
+  return std::string(kernels.name).starts_with("f32");
 }
 
 }  // namespace sharpi::cpu

@@ -40,6 +40,7 @@ constexpr KernelSet kNeonI8mm{
     .attention = {.exact = kF32Neon,
                   .wide = kF32Neon,
                   .narrow = kF32Neon,
+                  .wide_chunk = kF32Neon,
                   .chunk = {kAttentionNeonBf16, "bf16-mmla"},
                   .wide_row = kF32Neon,
                   .integer_row = kF32Neon},

@@ -174,7 +174,8 @@ inline void store_first(float* p, V::R v, uint32_t n) {
 /// Scores to weights, in place, for n <= W neighbouring vectors; one lane per vector for maxima and
 /// sums. Updates m and l and rescales o. Lanes are independent, and a key that is not seen is a
 /// weight of 0 in them, so a vector's bits do not depend on its neighbours or on its tile's
-/// borders.
+/// borders. kExp: exp(x) of x <= 0, exactly 0 of -inf.
+template <V::R (*kExp)(V::R) = vexp>
 inline void softmax_rows(const AttentionTile& a, float* scores, uint32_t v0, uint32_t n) {
   constexpr uint32_t kW = V::kWidth;
   const float masked = -__builtin_inff();
@@ -200,7 +201,7 @@ inline void softmax_rows(const AttentionTile& a, float* scores, uint32_t v0, uin
     const V::R top = V::set1(shifts[i]);
     fold[i] = V::zero();
     for (uint32_t t = 0; t < kTileKeys; t += kW) {
-      const V::R p = vexp(V::sub(V::load(s + t), top));
+      const V::R p = kExp(V::sub(V::load(s + t), top));
       V::store(s + t, p);
       fold[i] = V::add(fold[i], p);
     }

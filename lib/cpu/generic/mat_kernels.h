@@ -42,6 +42,33 @@ inline void dots_block(const float* a, uint64_t a_stride, const float* b, uint64
   }
 }
 
+/// The same of vectors of one lane, whose sums need no tree: A rows by B rows, so that additions do
+/// not wait for one another.
+template <uint32_t A, uint32_t B>
+inline void dots_of_scalars(const float* a, uint64_t a_stride, const float* b, uint64_t b_stride,
+                            uint32_t d, float* out, uint64_t out_stride) {
+  V::R acc[A][B];
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < A; ++i) {
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < B; ++j) acc[i][j] = V::zero();
+  }
+  for (uint32_t c = 0; c < d; ++c) {
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < B; ++j) {
+      const V::R bv = V::load(b + j * b_stride + c);
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < A; ++i)
+        acc[i][j] = V::fma(V::load(a + i * a_stride + c), bv, acc[i][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t i = 0; i < A; ++i) {
+#pragma GCC unroll 4
+    for (uint32_t j = 0; j < B; ++j) V::store(out + i * out_stride + j, acc[i][j]);
+  }
+}
+
 /// What dots and axpy call between blocks of 16 or more FMAs; here nothing.
 struct NoPause {
   void operator()() const {}
@@ -57,6 +84,20 @@ inline void dots(const float* a, uint64_t a_stride, uint32_t n_a, const float* b
   b0 = b0 / kW * kW;
   b1 = (b1 + kW - 1) / kW * kW;
   uint32_t i = 0;
+  if constexpr (kW == 1) {
+    for (; i + 4 <= n_a; i += 4) {
+      uint32_t j = b0;
+      for (; j + 2 <= b1; j += 2) {
+        dots_of_scalars<4, 2>(a + i * a_stride, a_stride, b + j * b_stride, b_stride, d,
+                              out + i * out_stride + j, out_stride);
+        pause();
+      }
+      if (j < b1) {
+        dots_of_scalars<4, 1>(a + i * a_stride, a_stride, b + j * b_stride, b_stride, d,
+                              out + i * out_stride + j, out_stride);
+      }
+    }
+  }
   if constexpr (kW >= 4) {
     for (; i + 4 <= n_a; i += 4) {
       for (uint32_t j = b0; j < b1; j += kW / 4) {
@@ -121,8 +162,9 @@ template <uint32_t A, class Pause>
 inline void axpy_rows(const AxpyWeights& w, const float* b, uint64_t b_stride, uint32_t t0,
                       uint32_t t1, uint32_t d, float* o, uint64_t o_stride, Pause& pause) {
   constexpr uint32_t kW = V::kWidth;
-  // Accumulators and one row of B in the registers there are (16, or 32 with 16 lanes).
-  constexpr uint32_t kRegs = kW == 16 ? 16 : 8;
+  // Accumulators and one row of B in the registers there are (16, or 32 with 16 lanes). Of single
+  // lanes compilers make vectors.
+  constexpr uint32_t kRegs = kW == 1 ? 32 : kW == 16 ? 16 : 8;
   constexpr uint32_t kC = kRegs / A < 8 ? kRegs / A : 8;
   uint32_t c = 0;
   for (; c + kC * kW <= d; c += kC * kW) {

@@ -19,7 +19,13 @@ constexpr KernelSet kAvx2{
     .narrower = &kScalarKernels,
     .matmul = matmul_kernels_avx2,
     .ops = kOpsAvx2,
-    .attention = AttentionKernels::all(kF32Avx2),
+    .attention = {.exact = kF32Avx2,
+                  .wide = kF32Avx2,
+                  .narrow = kF32Avx2,
+                  .wide_chunk = {kAttentionChunkAvx2, "f32-avx2-blocks"},
+                  .chunk = {kAttentionChunkAvx2, "f32-avx2-blocks"},
+                  .wide_row = kF32Avx2,
+                  .integer_row = kF32Avx2},
     .delta = {kDeltaAvx2, "avx2"},
     .mamba2 = {kMamba2Avx2, "avx2"},
 };
@@ -44,6 +50,7 @@ constexpr KernelSet kAvx512Bf16{
     .attention = {.exact = kF32Avx512,
                   .wide = kF32Avx512,
                   .narrow = kF32Avx512,
+                  .wide_chunk = kF32Avx512,
                   .chunk = {kAttentionBf16Avx512, "bf16-dot"},
                   .wide_row = kF32Avx512,
                   .integer_row = kF32Avx512},
@@ -60,6 +67,7 @@ constexpr KernelSet kAmx{
     .attention = {.exact = kF32Avx512,
                   .wide = {kAttentionAmxWide, "2xbf16-amx"},
                   .narrow = {kAttentionAmx, "bf16-amx"},
+                  .wide_chunk = {kAttentionAmxWide, "2xbf16-amx"},
                   .chunk = {kAttentionAmx, "bf16-amx"},
                   // Reading is what a single row costs, and tiles of bf16 have it wait for
                   // conversions.

@@ -19,6 +19,8 @@ extern const DeltaTable kDeltaAvx2, kDeltaAvx512;
 extern const Mamba2Table kMamba2Avx2, kMamba2Avx512;
 
 extern const AttentionTable kAttentionAvx2, kAttentionAvx512;
+/// For chunks, in f32.
+extern const AttentionTable kAttentionChunkAvx2;
 /// Rows rounded to bf16; the wide ones take them as sums of two bf16 and are for f32 rows.
 extern const AttentionTable kAttentionAmx, kAttentionAmxWide;
 /// For chunks, with AVX-512 BF16.

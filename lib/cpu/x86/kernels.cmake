@@ -26,8 +26,8 @@ x86_kernels("${avx512_vnni_flags}"
   matmul_avx512.cc matmul_avx512_f32.cc matmul_avx512_panel.cc quantize_avx512.cc)
 x86_kernels("${avx512_vnni_flags};-mavx512bf16;-mamx-tile;-mamx-bf16" matmul_amx.cc)
 # Row operations, attention and recurrences, without contraction.
-x86_kernels("-ffp-contract=off;${avx2_flags}" attention_avx2.cc delta_net_avx2.cc mamba2_avx2.cc
-  ops_avx2.cc)
+x86_kernels("-ffp-contract=off;${avx2_flags}" attention_avx2.cc attention_chunk_avx2.cc
+  delta_net_avx2.cc mamba2_avx2.cc ops_avx2.cc)
 x86_kernels("-ffp-contract=off;${avx512_flags}" attention_avx512.cc delta_net_avx512.cc mamba2_avx512.cc
   ops_avx512.cc)
 x86_kernels("-ffp-contract=off;${avx512_flags};-mavx512bf16" attention_bf16_avx512.cc)

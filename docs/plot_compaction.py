@@ -26,7 +26,17 @@ HEAD = ('<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBo
 
 
 LINE = 'fill="none" stroke-width="2"'
-DOTS = 'stroke-width="5" stroke-linecap="round"'
+
+
+def dots():
+    """What lines of a class have at each point, and their colours."""
+    out = "<style>polyline{fill:none;stroke-width:2}"
+    marks = "</style>\n"
+    for policy, colour in COLOURS.items():
+        out += f".{policy}{{stroke:{colour};marker:url(#{policy})}}"
+        marks += (f'<marker id="{policy}" overflow="visible" markerUnits="userSpaceOnUse"><circle r="2.5" '
+                  f'fill="{colour}"/></marker>\n')
+    return out + marks
 
 
 def table(folder, name, **how):
@@ -54,7 +64,8 @@ def curves(rows, mode):
     width, height, left, top, across = 190, 130, 45, 60, 4
     down = (len(MODELS) + across - 1) // across
     w, h = left + across * (width + 25), top + down * (height + 50)
-    out = HEAD.format(w=w, h=h) + text(left, 20, TITLES[mode], extra=' font-size="14"') + legend(left, 40)
+    out = HEAD.format(w=w, h=h) + dots()
+    out += text(left, 20, TITLES[mode], extra=' font-size="14"') + legend(left, 40)
     budgets = sorted({int(r["budget"]) for r in rows if r["mode"] == mode and r["policy"] != "full"})
     for i, model in enumerate(MODELS):
         x0, y0 = left + i % across * (width + 25), top + i // across * (height + 50)
@@ -64,9 +75,11 @@ def curves(rows, mode):
                     round(y0 + height * (1 - share), 1))
 
         out += text(x0, y0 - 9, model, extra=' font-weight="bold"')
-        for share in (0, 0.25, 0.5, 0.75, 1):
+        shares = (0, 0.25, 0.5, 0.75, 1)
+        grid = "".join(f"M{x0} {at(budgets[0], share)[1]}h{width}" for share in shares)
+        out += f'<path d="{grid}" stroke="#ddd"/>\n'
+        for share in shares:
             y = at(budgets[0], share)[1]
-            out += f'<path d="M{x0} {y}h{width}" stroke="#ddd"/>\n'
             if i % across == 0:
                 out += text(x0 - 5, y + 4, f"{share:.0%}", "end")
         for budget in budgets:
@@ -75,11 +88,8 @@ def curves(rows, mode):
             mine = {int(r["budget"]): int(r["found"]) / int(r["needles"]) for r in rows
                     if (r["model"], r["mode"], r["policy"]) == (model, mode, policy)}
             points = [at(b, mine[b]) for b in budgets if b in mine]
-            line = " ".join(f"{x},{y}" for x, y in points)
-            out += f'<polyline points="{line}" stroke="{COLOURS[policy]}" {LINE}/>\n'
-            # A dot at each point: a line of no length with round ends.
-            dots = "".join(f"M{x} {y}h0" for x, y in points)
-            out += f'<path d="{dots}" stroke="{COLOURS[policy]}" {DOTS}/>\n'
+            line = " ".join(f"{x:g},{y:g}" for x, y in points)
+            out += f'<polyline points="{line}" class="{policy}"/>\n'
     out += text(left + w // 2, h - 6, "rows a layer keeps (of 908 to 2016)", "middle")
     return out + "</svg>\n"
 
@@ -93,14 +103,15 @@ def kept(rows, model):
     for policy in POLICIES:
         mine = [r for r in rows if r[0] == model and r[1] == policy]
         body += text(left - 8, y + strip * len(mine) / 2 + 4, policy, "end")
+        strips = "".join(f"M{left} {y + 2 + strip * i}h{width}" for i in range(len(mine)))
+        body += f'<path d="{strips}" stroke="#f0f0f0" stroke-width="4"/>\n<path d="'
         for r in mine:
             budget = r[2]
-            body += f'<path d="M{left} {y + 2}h{width}" stroke="#f0f0f0" stroke-width="4"/>\n<path d="'
             for run in r[5].split(" "):
                 a, b = map(int, run.split("-"))
                 body += f"M{left + a * width / length:.0f} {y + 2}h{max(1, (b - a + 1) * width / length):.0f}"
-            body += f'" stroke="{COLOURS[policy]}" stroke-width="4"/>\n'
             y += strip
+        body += f'" stroke="{COLOURS[policy]}" stroke-width="4"/>\n'
         y += 12
     x, wide = left + first * width / length, max(1.0, (last - first + 1) * width / length)
     mark = (f'<rect x="{x:.1f}" y="52" width="{wide:.1f}" height="{y - 60}" fill="#ffd400" '

@@ -499,25 +499,31 @@ SHARPI_API void sharpi_session_params_init(sharpi_session_params *p, size_t size
  *  torchrun, Slurm) is its own affair, and so is how ranks hear what users say: every rank makes the same calls with the
  *  same arguments in the same order, one at a time. These calls are made together, and all ranks return the same status
  *  from them: sharpi_group_create(), sharpi_model_load(), sharpi_session_create(), sharpi_session_prefill(),
- *  sharpi_session_decode(), sharpi_session_sample(), sharpi_session_step() and sharpi_session_truncate(). Ranks agree
- *  before anything changes; one that makes another call, on another session or with other arguments, is MISMATCH for all.
- *  What only looks, sharpi_session_set_sampler() (the last rank's counts, which draws for all) and
- *  sharpi_session_reserve() are each rank's own. An argument that a call refuses without a look at the session (a null,
- *  a struct_size) and BUSY are that rank's own, too: the others wait for it.
+ *  sharpi_session_decode(), sharpi_session_sample(), sharpi_session_step(), sharpi_session_truncate(),
+ *  sharpi_decode_batch() and sharpi_step_batch(). Ranks agree before anything changes; one that makes another call, on
+ *  another session or with other arguments, is MISMATCH for all. What only looks, sharpi_session_set_sampler() (the
+ *  last rank's counts, which draws for all) and sharpi_session_reserve() are each rank's own. An argument that a call
+ *  refuses without a look at the session (a null, a struct_size) and BUSY are that rank's own, too: the others wait
+ *  for it.
  *
  *  Chunks of a prompt go from rank to rank, so that each computes one while the next has that before. A cancel, or a
  *  callback that asks to stop, ends a prefill where it comes to rank 0; elsewhere it is answered by the next call. Where a
  *  rank fails in the middle, all go back to the chunks that every rank has committed; what cannot go back (recurrent
  *  layers, sliding windows) is STATE until the session is truncated to 0.
  *
+ *  A batch goes from rank to rank in parts, too: while the last rank works on some sessions, rank 0 works on others. Each
+ *  part reads the weights, so by default there are more than one only where sessions are so long that ranks which all
+ *  read equally fast would be done a tenth sooner. All parts read their tokens, or none. Sessions of a batch have equal
+ *  KV dtypes.
+ *
  *  A rank that dies or does not answer within timeout_ms ends the call with DEVICE_LOST on all others, each within
  *  timeout_ms of its own waiting; the group is then lost for good, and so are its models and sessions for all that
  *  computes. They can be looked at and destroyed, and whatever is not of the group goes on.
  *
  *  UNSUPPORTED with a group, by name: encoders, embedders and models with per-layer embeddings; bounded sessions,
- *  compaction, recall, archives, probes, replay scores, drafts, checkpoints, forks, saving and restoring; batches, and
+ *  compaction, recall, archives, probes, replay scores, drafts, checkpoints, forks, saving and restoring;
  *  max_concurrent above 1; adapters; n_logprobs and `meanwhile`. sharpi_session_logits() is there on the last rank.
- *  max_batch is 1, n_chunk 512 where it is UNSET, and n_ctx has to be named.
+ *  n_chunk 512 where it is UNSET, and n_ctx has to be named.
  *  Layers are counted from 0 on every rank, and plans, models and reports are of its own: sharpi_plan_json() has
  *  first_layer and n_layers_of_all_ranks.
  *  @{ */
@@ -539,7 +545,8 @@ typedef struct sharpi_group_params {
                                                     must be longer than n_ranks chunks take. */
   uint32_t load_timeout_ms;                    /**< The same in sharpi_group_create() and sharpi_model_load(), where
                                                     others may still be reading files; default 600000. */
-  uint32_t reserved;                           /**< 0. */
+  uint32_t batch_parts;                        /**< Parts, 1 to 64, in which a batch goes down the ranks, at most one
+                                                    a session; default 0 = by what they read. Rank 0's counts. */
   void *nccl_comm;                             /**< An ncclComm_t of n_ranks ranks, this process being `rank` of it;
                                                     default null. It stays the host's, who destroys it after the
                                                     group, but only the group uses it. A group that is lost, or

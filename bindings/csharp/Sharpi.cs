@@ -357,7 +357,7 @@ namespace LibSharpi
     [StructLayout(LayoutKind.Sequential)]
     public unsafe struct sharpi_group_params
     {
-        public uint struct_size, n_ranks, rank, timeout_ms, load_timeout_ms, reserved;
+        public uint struct_size, n_ranks, rank, timeout_ms, load_timeout_ms, batch_parts;
         public void* nccl_comm;
         public byte* nccl_library;
         public IntPtr send, receive, abandon;

@@ -11,6 +11,7 @@
 #include "api/api_handles.h"
 #include "api/api_out.h"
 #include "api/api_params.h"
+#include "base/limits.h"
 #include "group/group.h"
 #include "group/nccl_transport.h"
 
@@ -23,6 +24,7 @@ static_assert(offsetof(sharpi_group_params, n_ranks) == 4);
 static_assert(offsetof(sharpi_group_params, rank) == 8);
 static_assert(offsetof(sharpi_group_params, timeout_ms) == 12);
 static_assert(offsetof(sharpi_group_params, load_timeout_ms) == 16);
+static_assert(offsetof(sharpi_group_params, batch_parts) == 20);
 static_assert(offsetof(sharpi_group_params, nccl_comm) == 24);
 static_assert(offsetof(sharpi_group_params, nccl_library) == 32);
 static_assert(offsetof(sharpi_group_params, send) == 40);
@@ -92,8 +94,10 @@ Status read_params(const sharpi_group_params* in, sharpi_group_params* out) {
     return Status::error(Code::kInvalidArgument, "%s is 0; it must be 1 or more",
                          out->timeout_ms == 0 ? "timeout_ms" : "load_timeout_ms");
   }
-  if (out->reserved != 0) {
-    return Status::error(Code::kInvalidArgument, "reserved is %u; it must be 0", out->reserved);
+  if (out->batch_parts > sharpi::kMaxBatch) {
+    return Status::error(Code::kInvalidArgument,
+                         "batch_parts %u is out of range; it must be 0 (by what parts read) to %u",
+                         out->batch_parts, sharpi::kMaxBatch);
   }
   const int n = (out->send != nullptr) + (out->receive != nullptr) + (out->abandon != nullptr);
   if (n != (out->nccl_comm == nullptr ? 3 : 0)) {
@@ -133,7 +137,8 @@ sharpi_status sharpi_group_create(const sharpi_group_params* params, sharpi_grou
     SHARPI_TRY(read_params(params, &p));
     auto handle = std::make_unique<sharpi_group>();
     SHARPI_TRY_ASSIGN(std::unique_ptr<sharpi::Transport> transport, make_transport(p));
-    const sharpi::GroupShape shape{p.rank, p.n_ranks, p.timeout_ms, p.load_timeout_ms};
+    const sharpi::GroupShape shape{p.rank, p.n_ranks, p.timeout_ms, p.load_timeout_ms,
+                                   p.batch_parts};
     SHARPI_TRY_ASSIGN(handle->p, sharpi::Group::create(std::move(transport), shape));
     *out = handle.release();
     return Status::ok();

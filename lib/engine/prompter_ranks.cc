@@ -22,8 +22,6 @@ Status Prompter::read_rows(Reading* r, bool first) {
   return Status::ok();
 }
 
-/// The first rank alone decides to stop. One that fails says so to the next rank, once, and takes
-/// what the rank before still sends, so that nobody waits for it.
 Status Prompter::read_share(std::span<const int32_t> tokens, const sharpi_prefill_params& params,
                             uint32_t* out_committed) {
   RankLink& link = *core_.model->ranks();
@@ -31,22 +29,13 @@ Status Prompter::read_share(std::span<const int32_t> tokens, const sharpi_prefil
   Reading r{
       tokens, params, n_chunk, {params, core_.spec().n_layers(), tokens.size()}, out_committed};
   Status own;
-  bool told = false;  // the next rank expects nothing more
-  for (size_t at = 0; at < tokens.size(); at += r.chunk_at(at)) {
+  RankLine line(link);
+  bool compute = false, more = true;
+  for (size_t at = 0; more && at < tokens.size(); at += r.chunk_at(at)) {
     const auto n = static_cast<uint32_t>(r.chunk_at(at));
-    RowsState state = RowsState::kRows;
-    if (!link.is_first()) {
-      SHARPI_TRY(link.receive(n, &state));
-    } else if (core_.is_cancelled() || r.progress.stopped()) {
-      state = RowsState::kStopped;
-    }
-    if (state == RowsState::kRows && own.is_ok()) own = read_rows(&r, link.is_first());
-    if (!link.is_last() && !told) {
-      const RowsState on = own.is_ok() ? state : RowsState::kFailed;
-      SHARPI_TRY(link.send(n, on));
-      told = on != RowsState::kRows;
-    }
-    if (state != RowsState::kRows || (link.is_first() && !own.is_ok())) break;
+    SHARPI_TRY(line.take(n, core_.is_cancelled() || r.progress.stopped(), &compute));
+    if (compute) own = read_rows(&r, link.is_first());
+    SHARPI_TRY(line.give(n, own, &more));
   }
   // A callback that asks to stop where nobody can: the next call answers it.
   if (!link.is_first() && r.progress.stopped()) core_.cancelled.store(true);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/rank_calls.h"
 
-#include <chrono>
-
 #include "base/hash.h"
 #include "base/no_throw.h"
 
@@ -20,16 +18,16 @@ uint64_t hash_of(std::span<const int32_t> tokens, const sharpi_prefill_params& p
   return hash.value();
 }
 
-/// Masks and biases matter where the token is drawn, so other ranks need not have them.
-Status check_draw(const sharpi_sample_params& params) {
-  if (params.n_logprobs != 0) return no_group("n_logprobs");
-  return params.meanwhile != nullptr ? no_group("a meanwhile function") : Status::ok();
-}
-
 }  // namespace
 
 Status RankCalls::refuse(const char* what) const {
   return are_needed() ? no_group(what) : Status::ok();
+}
+
+/// Masks and biases matter where the token is drawn, so other ranks need not have them.
+Status RankCalls::check_draw(const sharpi_sample_params& params) {
+  if (params.n_logprobs != 0) return no_group("n_logprobs");
+  return params.meanwhile != nullptr ? no_group("a meanwhile function") : Status::ok();
 }
 
 Status RankCalls::check_has_logits() const {
@@ -83,52 +81,11 @@ void RankCalls::go_back(uint32_t n_tokens) {
   if (core_.spec().is_hybrid()) core_.transcript.lose_state();
 }
 
-Status RankCalls::can_read(std::span<const int32_t> tokens) {
-  SHARPI_TRY(core_.begin_call());
-  SHARPI_TRY(core_.check_tokens(tokens));
-  return bounded_.check_room(1);
-}
-
-Status RankCalls::decode(int32_t token) {
-  const GroupCall call(core_.model->ranks()->group());
-  SHARPI_TRY(call.entered());
-  const Status own = no_throw([&] { return can_read({&token, 1}); });
-  SHARPI_TRY(agree(RankCall::kDecode, static_cast<uint32_t>(token), own).status);
-  return read(token);
-}
-
 /// The last rank draws for all.
 Status RankCalls::draw(const sharpi_sample_params& params, int32_t* out) {
   SHARPI_TRY(check_draw(params));
   if (!core_.model->ranks()->is_last()) return Status::ok();
   return no_throw([&] { return drawer_.sample(params, out); });
-}
-
-Status RankCalls::step(const sharpi_sample_params& params, std::span<int32_t> out,
-                       uint32_t* out_n) {
-  *out_n = 0;
-  const GroupCall call(core_.model->ranks()->group());
-  SHARPI_TRY(call.entered());
-  const SamplerMark mark = drawer_.sampler().mark();
-  int32_t drawn = 0;
-  Status own = out.empty() ? Status::error(Code::kBufferTooSmall, "%s",
-                                           "cap is 0, but a step gives at least one token")
-                           : no_throw([&] { return can_read({}); });
-  if (own.is_ok()) own = draw(params, &drawn);
-  const RankVerdict all = agree(RankCall::kStep, 0, own, drawn);
-  Status done = all.status;
-  if (done.is_ok()) {
-    const Tokenizer* text = core_.model->text()->tokenizer();
-    const bool ends = text != nullptr && text->is_end_of_generation(all.value);
-    if (!ends) done = read(all.value);
-  }
-  if (!done.is_ok()) {
-    drawer_.sampler().restore(mark);
-    return done;
-  }
-  out[0] = all.value;
-  *out_n = 1;
-  return Status::ok();
 }
 
 Status RankCalls::sample(const sharpi_sample_params& params, int32_t* out) {
@@ -144,38 +101,6 @@ Status RankCalls::sample(const sharpi_sample_params& params, int32_t* out) {
   }
   *out = all.value;
   return Status::ok();
-}
-
-/// This rank's share of the pass; *ran = it was computed.
-Status RankCalls::pass(int32_t token, bool* rings_written, bool* ran) {
-  RankLink& link = *core_.model->ranks();
-  RowsState state = RowsState::kRows;
-  Status own;
-  if (!link.is_first()) SHARPI_TRY(link.receive(1, &state));
-  if (state == RowsState::kRows) {
-    PassRequest one;
-    one.tokens = {&token, 1};
-    one.want_rows = 1;
-    own = runner_.run(one, rings_written);
-    *ran = own.is_ok();
-  }
-  if (!link.is_last()) SHARPI_TRY(link.send(1, own.is_ok() ? state : RowsState::kFailed));
-  return own;
-}
-
-Status RankCalls::read(int32_t token) {
-  const auto start = std::chrono::steady_clock::now();
-  bool rings_written = false, ran = false;
-  const Status own = no_throw([&] { return pass(token, &rings_written, &ran); });
-  const Status all = agree(RankCall::kPassEnd, 0, own).status;
-  if (!all.is_ok()) {
-    // Elsewhere it has failed, so here, too: what runner_.run() says of one that failed here.
-    if (ran)
-      runner_.failed(Status::error(Code::kDevice, "%s", all.text().c_str()), 1, rings_written);
-    return all;
-  }
-  uint32_t n = 0;
-  return verifier_.settle({&token, 1}, default_sample_params(), start, &n);
 }
 
 Status RankCalls::truncate(uint32_t n_tokens) {

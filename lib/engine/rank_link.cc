@@ -18,7 +18,7 @@ struct RankLink::Word {
   uint64_t arguments;
   int32_t code, native, value;
   uint32_t n_done;
-  char text[216];
+  char text[280];  // or tokens, where the status is ok
 
   void write(const RankWord& w, uint32_t of_model);
   /// Whether rank r, whose word this is, makes the call that rank 0 makes.
@@ -31,6 +31,7 @@ namespace {
 struct PlanWord {
   uint64_t content_id;
   uint32_t model, n_embd, n_vocab, n_all, first, n_layers, n_ctx, n_chunk, deterministic, exact;
+  RankCost cost;
 };
 
 struct RowsWord {
@@ -117,7 +118,8 @@ PlanWord plan_word(const Plan& plan, uint32_t model) {
           plan.session.n_ctx,
           plan.model.n_chunk,
           plan.model.deterministic ? 1u : 0u,
-          plan.model.exact ? 1u : 0u};
+          plan.model.exact ? 1u : 0u,
+          rank_cost(s, plan.session)};
 }
 
 constexpr std::align_val_t kAlign{64};
@@ -134,7 +136,12 @@ void RankLink::Word::write(const RankWord& w, uint32_t of_model) {
   native = w.status.native();
   value = w.value;
   n_done = w.n_done;
-  std::snprintf(text, sizeof text, "%s", w.status.text().c_str());
+  static_assert(sizeof text >= kMaxBatch * sizeof(int32_t));
+  if (w.status.is_ok() && !w.tokens.empty()) {
+    std::memcpy(text, w.tokens.data(), w.tokens.size_bytes());
+  } else {
+    std::snprintf(text, sizeof text, "%s", w.status.text().c_str());
+  }
 }
 
 Status RankLink::Word::compare(const Word& first, uint32_t rank) const {
@@ -186,6 +193,7 @@ Result<std::shared_ptr<RankLink>> RankLink::create(std::shared_ptr<Group> group,
   SHARPI_TRY(g.exchange(&own, all.data(), sizeof own, true));
   for (uint32_t r = 1; r < all.size(); ++r) SHARPI_TRY(compare_plans(all[r], all[0], r));
   SHARPI_TRY(check_layers(all));
+  for (const PlanWord& w : all) link->costs_.push_back(w.cost);
   return link;
 }
 
@@ -199,6 +207,8 @@ RankVerdict RankLink::agree(const RankWord& own, bool patient) {
   if (!out.status.is_ok()) return out;
   const uint32_t n = group_->n_ranks();
   out.value = all[n - 1].value;
+  out.first_value = all[0].value;
+  std::memcpy(out.tokens.data(), all[n - 1].text, sizeof out.tokens);
   out.n_done = all[0].n_done;
   for (uint32_t r = 1; r < n; ++r) {
     out.n_done = std::min(out.n_done, all[r].n_done);
@@ -231,6 +241,33 @@ Status RankLink::send(uint32_t n_rows, RowsState state) {
   const RowsWord word{static_cast<uint32_t>(state), model_, n_rows, 0};
   std::memcpy(message_, &word, sizeof word);
   return group_->send_on(message_, kHeader + n_rows * row_bytes_);
+}
+
+uint32_t RankLink::parts_of(std::span<const uint32_t> lengths) const {
+  const uint32_t asked = group_->shape().batch_parts;
+  if (asked == 0) return parts_of_batch(costs_, lengths);
+  return std::min(asked, static_cast<uint32_t>(lengths.size()));
+}
+
+Status RankLine::take(uint32_t n_rows, bool stop, bool* compute) {
+  if (!link_.is_first()) {
+    SHARPI_TRY(link_.receive(n_rows, &state_));
+  } else if (stop) {
+    state_ = RowsState::kStopped;
+  }
+  *compute = state_ == RowsState::kRows && !failed_;
+  return Status::ok();
+}
+
+Status RankLine::give(uint32_t n_rows, const Status& own, bool* more) {
+  failed_ = !own.is_ok();
+  if (!link_.is_last() && !told_) {
+    const RowsState on = failed_ ? RowsState::kFailed : state_;
+    SHARPI_TRY(link_.send(n_rows, on));
+    told_ = on != RowsState::kRows;
+  }
+  *more = state_ == RowsState::kRows && !(link_.is_first() && failed_);
+  return Status::ok();
 }
 
 MemoryRow RankLink::memory_row() const {

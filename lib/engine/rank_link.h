@@ -4,12 +4,17 @@
 // agree about a call. Owns the message. Thread rule: as Group; calls hold a GroupCall.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "base/limits.h"
 #include "base/status.h"
 #include "group/group.h"
+#include "plan/part_plan.h"
 #include "plan/plan.h"
 
 namespace sharpi {
@@ -36,15 +41,18 @@ struct RankWord {
   uint32_t n_tokens = 0;   // that the session holds
   uint64_t arguments = 0;  // a hash
   Status status;           // whether it can go on, or has done it
-  int32_t value = 0;       // from the last rank: a token
+  int32_t value = 0;       // from the last rank: a token; from rank 0: the parts of a batch
   uint32_t n_done = 0;     // tokens that it has committed
+  std::span<const int32_t> tokens;  // from the last rank, of a batch; they go where `status` is ok
 };
 
 /// What all ranks have said comes to the same for all of them.
 struct RankVerdict {
-  Status status;        // ok, or of the first rank that has failed, with its number
-  int32_t value = 0;    // of the last rank
-  uint32_t n_done = 0;  // the least
+  Status status;      // ok, or of the first rank that has failed, with its number
+  int32_t value = 0;  // of the last rank
+  int32_t first_value = 0;
+  uint32_t n_done = 0;                    // the least
+  std::array<int32_t, kMaxBatch> tokens;  // of the last rank
 };
 
 /// What comes with hidden rows.
@@ -68,6 +76,8 @@ class RankLink {
   Status receive(uint32_t n_rows, RowsState* out);
   Status send(uint32_t n_rows, RowsState state);
   MemoryRow memory_row() const;
+  /// Rank 0's choice for sessions with so many tokens.
+  uint32_t parts_of(std::span<const uint32_t> lengths) const;
 
  private:
   struct Word;
@@ -80,6 +90,24 @@ class RankLink {
   std::byte* const message_;  // and behind it words()
   uint32_t model_ = 0;        // of the group's
   uint32_t n_sessions_ = 0;
+  std::vector<RankCost> costs_;  // of all ranks
+};
+
+/// A rank's place in a line down which pieces of a call go one behind the other: it computes one
+/// while the next rank has that before. Rank 0 alone stops. A rank that fails says so to the next
+/// one, once, and takes what still comes, so that nobody waits for it.
+class RankLine {
+ public:
+  explicit RankLine(RankLink& link) : link_(link) {}
+  /// The next piece; whether it is to be computed.
+  Status take(uint32_t n_rows, bool stop, bool* compute);
+  /// `own`: how this rank's share of the call goes; whether another piece comes.
+  Status give(uint32_t n_rows, const Status& own, bool* more);
+
+ private:
+  RankLink& link_;
+  RowsState state_ = RowsState::kRows;
+  bool failed_ = false, told_ = false;  // the next rank expects nothing more
 };
 
 }  // namespace sharpi

@@ -105,7 +105,6 @@ Status Session::prefill(std::span<const int32_t> tokens, const sharpi_prefill_pa
 }
 
 Status Session::decode(int32_t token) {
-  if (state_->ranks.are_needed()) return state_->end_call(state_->ranks.decode(token));
   BatchRead one{this, {&token, 1}, default_sample_params(), 0, 0};
   return state_->end_call(no_throw([&] { return SessionBatch::verify_alone(&one); }));
 }
@@ -164,7 +163,6 @@ Status Session::sample(const sharpi_sample_params& params, int32_t* out) {
 }
 
 Status Session::step(const sharpi_sample_params& params, std::span<int32_t> out, uint32_t* out_n) {
-  if (state_->ranks.are_needed()) return state_->end_call(state_->ranks.step(params, out, out_n));
   BatchStep one{this, params, out, 0};
   const Status done = state_->end_call(SessionBatch::step_alone(&one));
   *out_n = one.n;

@@ -28,21 +28,19 @@ void shorten(std::span<BatchRead> reads, size_t most) {
   }
 }
 
-Status check_size(size_t n, const Model& model) {
-  const uint32_t most = model.plan().model.max_batch;
-  if (model.ranks() != nullptr)
-    return Status::error(Code::kUnsupported, "a batch cannot be had with a group of processes");
-  if (n <= most && n <= kMaxBatch) return Status::ok();
-  return Status::error(Code::kInvalidArgument,
-                       "the batch has %zu sessions, but the plan's max_batch is %u", n, most);
-}
-
 Status check_model(const Session& session, uint32_t index, const Model& model) {
   if (&session.model() == &model) return Status::ok();
   return Status::error(Code::kInvalidArgument, "session %u belongs to another model", index);
 }
 
 }  // namespace
+
+Status SessionBatch::check_size(size_t n, const Model& model) {
+  const uint32_t most = model.plan().model.max_batch;
+  if (n <= most && n <= kMaxBatch) return Status::ok();
+  return Status::error(Code::kInvalidArgument,
+                       "the batch has %zu sessions, but the plan's max_batch is %u", n, most);
+}
 
 /// A session's step before its tokens are read: what was drawn, the drafts behind it, and what puts
 /// the draw back.
@@ -60,6 +58,12 @@ Status SessionBatch::Caller::cancelled(uint32_t index, const Status& why) const 
                               "%s[%u] was cancelled; no session read a token", list, index);
 }
 
+/// With a group, what all ranks say together answers a cancel.
+Status SessionBatch::Caller::begin(uint32_t index, SessionState* s) const {
+  const Status begun = s->core.begin_call();
+  return cancelled(index, s->ranks.are_needed() ? begun : s->end_call(begun));
+}
+
 SessionState& SessionBatch::state_of(Session& session) {
   return *session.state_;
 }
@@ -73,6 +77,7 @@ Status SessionBatch::decode(std::span<Session* const> sessions, std::span<const 
 }
 
 Status SessionBatch::verify(std::span<BatchRead> reads) {
+  SHARPI_TRY(state_of(*reads[0].session).ranks.refuse("verifying drafts"));
   return read(reads, {"reads", nullptr});
 }
 
@@ -99,7 +104,7 @@ Status SessionBatch::check(const BatchRead& read, uint32_t index, const Model& m
   }
   SessionState& s = state_of(*read.session);
   SHARPI_TRY(s.verifier.check(read.tokens, read.params));
-  SHARPI_TRY(by.cancelled(index, s.end_call(s.core.begin_call())));
+  SHARPI_TRY(by.begin(index, &s));
   SHARPI_TRY(s.core.check_tokens(read.tokens, read.first));
   return s.bounded.check_room(1);
 }
@@ -117,6 +122,7 @@ Status SessionBatch::read(std::span<BatchRead> reads, const Caller& by) {
   const Model& model = reads[0].session->model();
   const ModelShape& shape = model.plan().model;
   for (BatchRead& r : reads) r.n_read = 0;
+  if (model.ranks() != nullptr) return read_with_ranks(reads, by);
   SHARPI_TRY(check_size(reads.size(), model));
   for (uint32_t i = 0; i < reads.size(); ++i) SHARPI_TRY(check(reads[i], i, model, by));
   const auto start = Clock::now();
@@ -128,9 +134,8 @@ Status SessionBatch::read(std::span<BatchRead> reads, const Caller& by) {
   return no_throw([&] { return run(reads, start, by); });
 }
 
-/// One pass over all rows, then every session's draws. The pass fails for all; a draw that the
-/// device fails ends the call, and the sessions before it have read.
-Status SessionBatch::run(std::span<BatchRead> reads, Clock::time_point start, const Caller& by) {
+/// One pass over all rows. It fails for all.
+Status SessionBatch::pass(std::span<const BatchRead> reads, const Caller& by, bool* rings_written) {
   const Model& model = reads[0].session->model();
   std::array<SequenceRows, kMaxBatch> rows;
   std::array<std::span<TierSession* const>, kMaxBatch> lists;
@@ -152,14 +157,20 @@ Status SessionBatch::run(std::span<BatchRead> reads, Clock::time_point start, co
   }
   all.tokens = tokens;
   all.sequences = {rows.data(), reads.size()};
-  bool rings_written = false;
-  all.rings_written = &rings_written;
+  all.rings_written = rings_written;
   if (by.list == nullptr) all.cancel = state_of(*reads[0].session).core.stop_flag();
   all.meanwhile = by.meanwhile;
   const Status done = no_throw([&] { return model.run(all, {lists.data(), reads.size()}); });
   for (size_t i = 0; i < reads.size(); ++i)
-    state_of(*reads[i].session).runner.failed(done, rows[i].n_rows, rings_written);
-  SHARPI_TRY(done);
+    state_of(*reads[i].session).runner.failed(done, rows[i].n_rows, *rings_written);
+  return done;
+}
+
+/// A pass, then every session's draws. A draw that the device fails ends the call, and the sessions
+/// before it have read.
+Status SessionBatch::run(std::span<BatchRead> reads, Clock::time_point start, const Caller& by) {
+  bool rings_written = false;
+  SHARPI_TRY(pass(reads, by, &rings_written));
   if (by.meanwhile != nullptr) by.meanwhile->run();  // unless it ran while a device computed
   for (size_t i = 0; i < reads.size(); ++i) {
     BatchRead& r = reads[i];
@@ -168,7 +179,8 @@ Status SessionBatch::run(std::span<BatchRead> reads, Clock::time_point start, co
     if (settled.is_ok()) continue;
     // For this session and those behind it the pass has failed: they have not read.
     for (size_t k = i; k < reads.size(); ++k)
-      state_of(*reads[k].session).runner.failed(settled, rows[k].n_rows, rings_written);
+      state_of(*reads[k].session)
+          .runner.failed(settled, static_cast<uint32_t>(reads[k].tokens.size()), rings_written);
     return settled;
   }
   return Status::ok();
@@ -185,14 +197,14 @@ Status SessionBatch::check(std::span<const BatchStep> steps, const Caller& by) {
                  ? Status::error(Code::kBufferTooSmall, "%s", kWhy)
                  : Status::error(Code::kBufferTooSmall, "%s[%u]: %s", by.list, i, kWhy);
     }
-    SessionState& s = state_of(*steps[i].session);
-    SHARPI_TRY(by.cancelled(i, s.end_call(s.core.begin_call())));
+    SHARPI_TRY(by.begin(i, &state_of(*steps[i].session)));
   }
   return Status::ok();
 }
 
 Status SessionBatch::step(std::span<BatchStep> steps, const Caller& by) {
   for (BatchStep& s : steps) s.n = 0;
+  if (steps[0].session->model().ranks() != nullptr) return step_with_ranks(steps, by);
   SHARPI_TRY(check(steps, by));
   std::array<BatchDraw, kMaxBatch> drawn;
   const std::span<BatchDraw> own(drawn.data(), steps.size());

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "engine/rank_link.h"
 #include "sharpi.h"
 
 namespace sharpi {
@@ -66,12 +67,15 @@ class SessionBatch {
     const char* list = nullptr;  // what the host calls it; null = a session alone
     Meanwhile* meanwhile = nullptr;
     Status cancelled(uint32_t index, const Status& why) const;
+    Status begin(uint32_t index, SessionState* s) const;
   };
   static SessionState& state_of(Session& session);
+  static Status check_size(size_t n, const Model& model);
   static Status check(const BatchRead& read, uint32_t index, const Model& model, const Caller& by);
   static Status make_room(SessionState* s, uint32_t index, const Caller& by, bool* changed);
   static Status read(std::span<BatchRead> reads, const Caller& by);
   static Status run(std::span<BatchRead> reads, Clock::time_point start, const Caller& by);
+  static Status pass(std::span<const BatchRead> reads, const Caller& by, bool* rings_written);
   static Status check(std::span<const BatchStep> steps, const Caller& by);
   static Status step(std::span<BatchStep> steps, const Caller& by);
   static Status draw(BatchStep* step, BatchDraw* out);
@@ -79,6 +83,16 @@ class SessionBatch {
   static Status read_drawn(std::span<BatchStep> steps, std::span<BatchDraw> drawn,
                            const Caller& by);
   static void learn(std::span<BatchStep> steps, std::span<BatchDraw> drawn, double seconds);
+  // session_batch_ranks.cc: of models over the processes of a group
+  struct Parts;
+  static RankVerdict agree(RankCall call, std::span<const BatchRead> reads, const Status& own,
+                           std::span<const int32_t> drawn = {});
+  static Status read_with_ranks(std::span<BatchRead> reads, const Caller& by);
+  static Status check_with_ranks(std::span<BatchStep> steps, const Caller& by);
+  static Status draw_with_ranks(std::span<BatchStep> steps, const Caller& by, int32_t* drawn);
+  static Status step_with_ranks(std::span<BatchStep> steps, const Caller& by);
+  static Status run_parts(std::span<const BatchRead> reads, const Caller& by, Parts* parts);
+  static Status read_parts(std::span<BatchRead> reads, int32_t n_parts, const Caller& by);
 };
 
 }  // namespace sharpi

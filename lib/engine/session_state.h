@@ -59,7 +59,7 @@ struct SessionState {
   PassRunner runner{core, drafters, selector};
   Prompter prompter{core, runner, bounded, checkpoints, drafters};
   DraftVerifier verifier{core, runner, drawer, drafters};
-  RankCalls ranks{core, drawer, checkpoints, bounded, runner, prompter, verifier};
+  RankCalls ranks{core, drawer, checkpoints, prompter};
 };
 
 }  // namespace sharpi

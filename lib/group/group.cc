@@ -10,7 +10,7 @@ namespace {
 
 /// What ranks say first. The number changes with what later messages are made of.
 struct Hello {
-  uint64_t version = 0x5348415250490001u;
+  uint64_t version = 0x5348415250490002u;
   uint32_t rank = 0, n_ranks = 0;
 };
 

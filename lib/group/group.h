@@ -23,6 +23,7 @@ struct GroupShape {
   uint32_t rank = 0, n_ranks = 2;
   uint32_t timeout_ms = 0;       // that a call waits for another rank
   uint32_t load_timeout_ms = 0;  // the same while groups are made and models are loaded
+  uint32_t batch_parts = 0;      // of a batch, as rank 0 says; 0 = by what it reads
 };
 
 class Group {

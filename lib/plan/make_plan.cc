@@ -232,7 +232,6 @@ Status resolve_template(const ModelSpec& spec, const sharpi_plan_params& params,
   SHARPI_TRY_ASSIGN(plan->session, resolve_session_shape(spec, *params.session, environment));
   if (!spec.part.is_part()) return Status::ok();
   SHARPI_TRY(check_part_request(params));
-  plan->model.max_batch = 1;
   return check_part_session(plan->session);
 }
 

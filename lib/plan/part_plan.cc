@@ -2,8 +2,10 @@
 #include "plan/part_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
+#include "base/limits.h"
 #include "plan/layer_bytes.h"
 #include "plan/placement.h"
 
@@ -111,6 +113,80 @@ Status check_part_session(const SessionShape& s) {
   if (s.archive_rows != 0) return no_group("an archive of evicted rows (archive_rows)");
   if (s.n_draft != 0 || s.drafters != 0) return no_group("drafts (n_draft, drafters)");
   return Status::ok();
+}
+
+RankCost rank_cost(const ModelSpec& spec, const SessionShape& session) {
+  RankCost c;
+  for (uint32_t l = 0; l < spec.n_layers(); ++l) {
+    const LayerBytes b = layer_bytes(spec, l);
+    c.weights += b.mixer + b.ffn;
+    c.experts += b.experts;
+    c.experts_read += b.experts_read;
+    const uint64_t rows = row_bytes_read(spec, l, session, nullptr);
+    const bool full = spec.layers[l].mixer == MixerKind::kAttention && spec.layers[l].window() == 0;
+    (full ? c.token : c.session) += full ? rows / session.n_ctx : rows;
+  }
+  if (spec.part.has_head()) c.weights += (spec.tied_output ? spec.token_embd : spec.output).bytes();
+  return c;
+}
+
+void cut_batch(std::span<const uint32_t> lengths, uint32_t n_parts, uint32_t* ends) {
+  uint64_t all = 0, before = 0;
+  for (const uint32_t n : lengths) all += uint64_t{n} + 1;
+  uint32_t at = 0;
+  for (uint32_t p = 0; p < n_parts; ++p) {
+    const auto most = static_cast<uint32_t>(lengths.size()) - (n_parts - p - 1);
+    // A session belongs to the part that its middle falls into.
+    do {
+      before += uint64_t{lengths[at++]} + 1;
+    } while (at < most &&
+             (p + 1 == n_parts || (2 * before + lengths[at] + 1) * n_parts <= 2 * all * (p + 1)));
+    ends[p] = at;
+  }
+}
+
+namespace {
+
+double read_for(const RankCost& c, std::span<const uint32_t> lengths) {
+  double unread = 1, tokens = 0;  // the share of the experts that no session uses
+  for (const uint32_t n : lengths) {
+    if (c.experts != 0)
+      unread *= 1 - static_cast<double>(c.experts_read) / static_cast<double>(c.experts);
+    tokens += n;
+  }
+  return static_cast<double>(c.weights) + static_cast<double>(c.experts) * (1 - unread) +
+         static_cast<double>(c.session) * static_cast<double>(lengths.size()) +
+         static_cast<double>(c.token) * tokens;
+}
+
+/// Bytes that one rank could read until the last rank is done.
+double time_of(std::span<const RankCost> ranks, std::span<const uint32_t> lengths,
+               uint32_t n_parts) {
+  std::array<uint32_t, kMaxBatch> ends{};
+  std::array<double, kMaxBatch> done{};  // of each part, on the rank before
+  cut_batch(lengths, n_parts, ends.data());
+  for (const RankCost& rank : ranks) {
+    double before = 0;
+    for (uint32_t p = 0, first = 0; p < n_parts; first = ends[p++])
+      before = done[p] =
+          std::max(done[p], before) + read_for(rank, lengths.subspan(first, ends[p] - first));
+  }
+  return done[n_parts - 1];
+}
+
+}  // namespace
+
+uint32_t parts_of_batch(std::span<const RankCost> ranks, std::span<const uint32_t> lengths) {
+  constexpr size_t kMostParts = 16;  // more bring little, and each has a message
+  uint32_t best = 1;
+  double least = 0.9 * time_of(ranks, lengths, 1);
+  for (uint32_t n = 2; n <= std::min(lengths.size(), kMostParts); ++n) {
+    const double time = time_of(ranks, lengths, n);
+    if (time >= least) continue;
+    best = n;
+    least = time;
+  }
+  return best;
 }
 
 uint64_t rank_message_bytes(const ModelSpec& spec, const ModelShape& model) {

@@ -74,6 +74,13 @@ void live(Rank& r, uint32_t n_devices) {
     EXPECT_EQ(g_machine->replays()[d - 1] - before[d - 1], 5u) << "a step is a recording";
     expect_planned(r, d, s.get());
   }
+  const SessionPtr other = r.session();
+  ASSERT_TRUE(r.prefill(other.get(), {5, 6}));
+  sharpi_session* both[] = {s.get(), other.get()};
+  const int32_t next[] = {9, 10};
+  sharpi_error e = SHARPI_ERROR_INIT;
+  EXPECT_EQ(sharpi_decode_batch(both, next, 2, &e), SHARPI_OK) << e.text;
+  for (sharpi_session* one : both) r.say_logits(one);
 }
 
 class RanksOnDevices : public ::testing::TestWithParam<test::ModelRecipe> {};
@@ -83,6 +90,7 @@ TEST_P(RanksOnDevices, GiveTheBitsOfOneProcess) {
   const auto lines = [&](uint32_t n_ranks, uint32_t n_devices, std::vector<uint32_t> layers) {
     GroupSetup setup = on_devices(n_devices);
     setup.layers = std::move(layers);
+    setup.batch_parts = 2;
     return run_ranks(n_ranks,
                      [&](Rank& r) {
                        ASSERT_TRUE(r.open(file.path(), setup));
@@ -92,7 +100,7 @@ TEST_P(RanksOnDevices, GiveTheBitsOfOneProcess) {
         .lines;
   };
   const std::vector<std::string> want = lines(1, 1, {});
-  ASSERT_EQ(want.size(), 11u);
+  ASSERT_EQ(want.size(), 13u);
   EXPECT_EQ(lines(2, 1, {}), want);
   EXPECT_EQ(lines(2, 1, {1, 3}), want);
   EXPECT_EQ(lines(3, 1, {1, 1, 2}), want);

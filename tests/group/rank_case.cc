@@ -28,6 +28,7 @@ sharpi_group_params Rank::group_params(const GroupSetup& setup) {
   p.rank = rank_;
   p.timeout_ms = setup.timeout_ms;
   p.load_timeout_ms = setup.load_timeout_ms;
+  p.batch_parts = setup.batch_parts;
   p.send = &Loopback::send_fn;
   p.receive = &Loopback::receive_fn;
   p.abandon = &Loopback::abandon_fn;

@@ -24,6 +24,7 @@ using GroupPtr = std::unique_ptr<sharpi_group, DestroyGroup>;
 
 struct GroupSetup {
   uint32_t timeout_ms = 20000, load_timeout_ms = 20000;
+  uint32_t batch_parts = 0;
   std::vector<uint32_t> layers;  // rank_layers
   Edit edit;
   std::function<sharpi_context*()> context;  // of the process; none = one over the CPU

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "base/hash.h"
+#include "engine/session_batch.h"
 #include "group/rank_case.h"
 #include "plan/part_plan.h"
 #include "support/failing_tier.h"
@@ -56,31 +57,51 @@ void expect_lost(Rank& r, sharpi_session* s, const std::string& path) {
 
 constexpr uint32_t kTimeout = 900;
 
+enum class In { kPrefill, kStep, kBatch };
+
 struct Fall {
   uint32_t rank, message;
   int signal;
-  bool in_step;
+  In call;
 };
+
+/// Of three sessions, in three parts.
+void step_all(Rank& r, const std::vector<SessionPtr>& sessions) {
+  std::vector<int32_t> tokens(sessions.size());
+  std::vector<sharpi_batch_step> steps;
+  for (size_t i = 0; i < sessions.size(); ++i)
+    steps.push_back({sessions[i].get(), nullptr, &tokens[i], 1, 0});
+  sharpi_error e = SHARPI_ERROR_INIT;
+  const auto n = static_cast<uint32_t>(steps.size());
+  const sharpi_status done = sharpi_step_batch(steps.data(), sizeof steps[0], n, &e);
+  if (done != SHARPI_OK) r.say("step", done, e);
+}
 
 /// One rank falls at one of its messages of a call; returns how many it would have had.
 uint64_t fall(const MadeModel& file, const Fall& f) {
   GroupSetup setup;
   setup.timeout_ms = kTimeout;
+  setup.batch_parts = 3;
   const auto ranks = run_ranks(3, [&](Rank& r) {
     ASSERT_TRUE(r.open(file.path(), setup));
     const SessionPtr s = r.session();
-    ASSERT_TRUE(r.prefill(s.get(), tokens_for(40)));
+    ASSERT_TRUE(r.seed(s.get(), 1, 0) && r.prefill(s.get(), tokens_for(40)));
+    std::vector<SessionPtr> three;
+    for (uint32_t i = 1; f.call == In::kBatch && i < 4; ++i) {
+      three.push_back(r.session());
+      ASSERT_TRUE(r.seed(three.back().get(), 1, 0));  // it ends no generation
+      ASSERT_TRUE(r.prefill(three.back().get(), tokens_for(i)));
+    }
     const uint64_t before = r.link().n_messages();
     if (r.rank() == f.rank && f.message != 0) r.link().fall_at(f.message, f.signal);
     const auto start = Clock::now();
-    if (f.in_step) {
-      r.step(s.get());
-    } else {
-      r.prefill(s.get(), tokens_for(100));
-    }
+    if (f.call == In::kPrefill) r.prefill(s.get(), tokens_for(100));
+    if (f.call == In::kStep) r.step(s.get());
+    if (f.call == In::kBatch) step_all(r, three);
     const int64_t ms = ms_since(start);
     if (f.message == 0) return r.say("messages " + std::to_string(r.link().n_messages() - before));
     EXPECT_LT(ms, f.signal == SIGKILL ? kTimeout : 2 * kTimeout) << "rank " << r.rank();
+    for (uint32_t i = 0; i < three.size(); ++i) EXPECT_EQ(r.n_tokens(three[i].get()), i + 1);
     expect_lost(r, s.get(), file.path());
   });
   for (uint32_t r = 0; r < 3 && f.message != 0; ++r) {
@@ -88,7 +109,7 @@ uint64_t fall(const MadeModel& file, const Fall& f) {
       EXPECT_EQ(ranks[r].signal, f.signal);
       continue;
     }
-    const std::string said = line_of(ranks[r], f.in_step ? "step" : "prefill");
+    const std::string said = line_of(ranks[r], f.call == In::kPrefill ? "prefill" : "step");
     EXPECT_NE(said.find(" -15 the group is lost, because rank "), std::string::npos)
         << "rank " << r << " where rank " << f.rank << " falls at " << f.message << ": " << said;
   }
@@ -96,7 +117,7 @@ uint64_t fall(const MadeModel& file, const Fall& f) {
   return n.empty() ? 0 : std::stoull(n.substr(9));
 }
 
-class FallingRanks : public ::testing::TestWithParam<bool> {};
+class FallingRanks : public ::testing::TestWithParam<In> {};
 
 TEST_P(FallingRanks, AreHeardOfByAllOthers) {
   const MadeModel file(small());
@@ -105,14 +126,19 @@ TEST_P(FallingRanks, AreHeardOfByAllOthers) {
     ASSERT_GT(n, 4u);
     // The last message of a rank that tells all others the outcome comes too late for some.
     const uint32_t last = rank == 0 ? n - 2 : n - 1;
-    for (uint32_t m = 1; m <= last; m += GetParam() ? 1 : 2)
+    for (uint32_t m = 1; m <= last; m += GetParam() == In::kPrefill ? 2 : 1)
       fall(file, {rank, m, SIGKILL, GetParam()});
     fall(file, {rank, n / 2, SIGSTOP, GetParam()});
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, FallingRanks, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Step" : "Prefill"; });
+std::string name_of(const ::testing::TestParamInfo<In>& info) {
+  constexpr const char* kNames[] = {"Prefill", "Step", "Batch"};
+  return kNames[static_cast<int>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, FallingRanks,
+                         ::testing::Values(In::kPrefill, In::kStep, In::kBatch), name_of);
 
 int32_t stop_at(void* at, uint32_t, uint64_t done, uint64_t) {
   return done >= *static_cast<uint64_t*>(at) ? 1 : 0;
@@ -152,10 +178,30 @@ TEST(RanksThatAreStopped, KeepTheSameChunks) {
   }
 }
 
+/// A step of both, in two parts, of which one rank fails the first, and then the second.
+void fail_part(Rank& r, const std::vector<Session*>& both, uint32_t failing) {
+  const std::vector<int32_t> tokens{3, 4};
+  const size_t before = both[1]->tokens().size();
+  for (const int part : {1, 2}) {
+    g_run.fail_at = r.rank() == failing ? part : 0;
+    const Status failed = SessionBatch::decode(both, tokens);
+    EXPECT_EQ(failed.text(), "rank " + std::to_string(failing) + ": injected failure of a pass");
+    EXPECT_EQ(failed.code(), Code::kOutOfMemory);
+    EXPECT_EQ(both[1]->tokens().size(), before);
+  }
+  // The first part was computed over them.
+  std::vector<float> logits(both[0]->model().spec().n_vocab);
+  EXPECT_EQ(both[0]->logits(0, logits.data()).code(),
+            r.is_last() ? Code::kState : Code::kUnsupported);
+  g_run.fail_at = 0;
+  const Status read = SessionBatch::decode(std::span(both).last(1), std::span(tokens).last(1));
+  EXPECT_TRUE(read.is_ok()) << read.text();
+}
+
 /// The engine over a backend whose passes fail when they are told to.
 void fail_inside(Rank& r, const std::string& path, uint32_t failing, bool hybrid) {
   auto group = Group::create(std::make_unique<LoopbackTransport>(r.link().sockets()),
-                             {r.rank(), 3, 20000, 20000});
+                             {r.rank(), 3, 20000, 20000, 3});
   ASSERT_TRUE(group.is_ok()) << group.status().text();
   auto engine = InnerEngine::open(path, [](const BackendOptions&) {
     Result<std::vector<std::unique_ptr<Backend>>> out{std::vector<std::unique_ptr<Backend>>()};
@@ -177,7 +223,9 @@ void fail_inside(Rank& r, const std::string& path, uint32_t failing, bool hybrid
   auto model = Model::load_part(own.context, plan.value(), {}, group.value());
   ASSERT_TRUE(model.is_ok()) << model.status().text();
   const auto s = make_session(model.value(), plan.value()->session);
-  ASSERT_NE(s, nullptr);
+  const auto other = make_session(model.value(), plan.value()->session);
+  ASSERT_TRUE(s != nullptr && other != nullptr);
+  prefill(other.get(), tokens_for(9));
   prefill(s.get(), tokens_for(32));
   g_run.fail_at = r.rank() == failing ? 2 : 0;
   sharpi_prefill_params p;
@@ -196,8 +244,7 @@ void fail_inside(Rank& r, const std::string& path, uint32_t failing, bool hybrid
   } else {
     EXPECT_EQ(s->tokens().size(), 64u);
   }
-  g_run.fail_at = r.rank() == failing ? 1 : 0;
-  EXPECT_EQ(s->decode(3).code(), Code::kOutOfMemory);
+  fail_part(r, {s.get(), other.get()}, failing);
   EXPECT_EQ(s->tokens().size(), 64u);
   const Status read = s->decode(3);
   ASSERT_TRUE(read.is_ok()) << read.text();

@@ -108,7 +108,7 @@ TEST(RanksOfAPlan, HoldWhatWasPlanned) {
       if (std::string(row.label) == "hidden rows between ranks") between += row.held_bytes;
     }
     EXPECT_EQ(planned, taken);
-    EXPECT_EQ(between, 64u + 32 * kSmall.n_embd * 4 + 3 * 256);
+    EXPECT_EQ(between, 64u + 32 * kSmall.n_embd * 4 + 3 * 320);
     const auto logits = [](const sharpi_memory_row& row) {
       return row.purpose == SHARPI_ROW_LOGITS;
     };
@@ -201,7 +201,6 @@ TEST(RanksOfASession, AreRefusedByName) {
     refused("save", sharpi_session_save(one, nullptr, 0, &bytes, &e));
     refused("checkpoint", sharpi_session_checkpoint(one, 0, &e));
     refused("verify", sharpi_session_verify(one, &token, 1, nullptr, &n, &e));
-    refused("decode_batch", sharpi_decode_batch(&one, &token, 1, &e));
     sharpi_compact_params c;
     sharpi_compact_params_init(&c, sizeof c);
     c.budget = 2;
@@ -275,7 +274,7 @@ TEST(AGroup, IsRefusedForWhatItIsMadeOf) {
   refused([](auto* p) { p->abandon = nullptr; }, kBad, "2 of the three functions");
   refused([](auto* p) { p->nccl_comm = p; }, kBad, "nccl_comm is given");
   refused([](auto* p) { p->nccl_library = "x"; }, kBad, "nccl_library is given");
-  refused([](auto* p) { p->reserved = 1; }, kBad, "reserved is 1");
+  refused([](auto* p) { p->batch_parts = 65; }, kBad, "batch_parts 65 is out of range");
   refused(
       [](auto* p) {
         p->send = nullptr, p->receive = nullptr, p->abandon = nullptr;

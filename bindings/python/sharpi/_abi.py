@@ -257,7 +257,7 @@ class sharpi_group_params(Structure):
         ("rank", c_uint32),
         ("timeout_ms", c_uint32),
         ("load_timeout_ms", c_uint32),
-        ("reserved", c_uint32),
+        ("batch_parts", c_uint32),
         ("nccl_comm", c_void_p),
         ("nccl_library", c_char_p),
         ("send", sharpi_send_fn),

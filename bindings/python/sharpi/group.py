@@ -61,7 +61,8 @@ class Group(Closing):
 
     Either nccl_comm, the address of an ncclComm_t (nccl_library: the library that made it), or the
     functions send(rank, data, seconds) and receive(rank, size, seconds), and abandon(), which is called once
-    after a failure. timeout and load_timeout: seconds that a call, or a model's loading, waits for another rank.
+    after a failure. batch_parts: in how many parts a batch goes down the ranks, 0 = by what they read.
+    timeout and load_timeout: seconds that a call, or a model's loading, waits for another rank.
 
     Raises InvalidArgument, Unsupported (NCCL cannot be opened), Mismatch (ranks do not agree), DeviceLost.
     """
@@ -78,11 +79,12 @@ class Group(Closing):
         abandon: Optional[Callable[[], object]] = None,
         nccl_comm: Optional[int] = None,
         nccl_library: Union[str, "os.PathLike[str]", None] = None,
+        batch_parts: int = 0,
         timeout: float = 60.0,
         load_timeout: float = 600.0,
     ) -> None:
         p = params(_abi.sharpi_group_params, lib.sharpi_group_params_init)
-        p.rank, p.n_ranks = rank, n_ranks
+        p.rank, p.n_ranks, p.batch_parts = rank, n_ranks, batch_parts
         p.timeout_ms, p.load_timeout_ms = int(timeout * 1000), int(load_timeout * 1000)
         p.nccl_comm = nccl_comm
         if nccl_library is not None:

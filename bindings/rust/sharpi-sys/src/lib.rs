@@ -477,7 +477,7 @@ structs! {
     }
     struct sharpi_group_params {
         struct_size: u32, n_ranks: u32, rank: u32, timeout_ms: u32, load_timeout_ms: u32,
-        reserved: u32, nccl_comm: *mut c_void, nccl_library: *const c_char, send: sharpi_send_fn,
+        batch_parts: u32, nccl_comm: *mut c_void, nccl_library: *const c_char, send: sharpi_send_fn,
         receive: sharpi_receive_fn, abandon: sharpi_abandon_fn, user_data: *mut c_void,
     }
     struct sharpi_group_summary {

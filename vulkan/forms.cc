@@ -44,7 +44,7 @@ bool in_tiles(const ModelShape& model, uint32_t rows) {
 }
 
 RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, uint32_t rows,
-                 bool has_peaks) {
+                 bool needs_floats) {
   if (model.exact) return RowForm::kFloats;
   switch (w.tensor->type) {
     case GgmlType::kF32:
@@ -54,13 +54,17 @@ RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, 
     default:
       break;
   }
-  if (!in_tiles(model, rows)) return f.byte_dots && !has_peaks ? RowForm::kBytes : RowForm::kFloats;
+  if (!in_tiles(model, rows)) return f.byte_dots && !needs_floats ? RowForm::kBytes : RowForm::kFloats;
   return f.matrix_threads != 0 && w.n_in % kMatrixDeep == 0 ? RowForm::kHalves : RowForm::kFloats;
 }
 
-bool takes_peaks(const ModelSpec& spec, const TensorRef& w) {
+bool takes_floats(const ModelSpec& spec, const TensorRef& w) {
   return std::any_of(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& l) {
-    return l.mixer == MixerKind::kMamba2 && l.mamba.out.tensor == w.tensor;
+    if (l.mixer == MixerKind::kMamba2) return l.mamba.out.tensor == w.tensor;
+    if (l.mixer != MixerKind::kAttention || !l.ffn.beside_dense()) return false;
+    const AttentionSpec& a = l.attention;
+    return a.q.tensor == w.tensor || a.k.tensor == w.tensor || a.v.tensor == w.tensor ||
+           a.o.tensor == w.tensor;
   });
 }
 
@@ -113,8 +117,8 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
     const bool here = device == DeviceIndex::kHere;
     const bool slots = experts && model.parts_experts(block.layer) && model.uses_slots(1);
     for (const TensorRef& w : block_products(model.spec(), block)) {
-      const bool peaks = takes_peaks(model.spec(), w);
-      const char* few = text_of(row_form(f, shape, w, 1, peaks), false);
+      const bool floats = takes_floats(model.spec(), w);
+      const char* few = text_of(row_form(f, shape, w, 1, floats), false);
       if (experts && (here || slots)) {
         const FfnSpec& ffn = model.spec().layers[block.layer].ffn;
         const bool tiles = experts_in_tiles(shape, ffn.n_experts, ffn.n_used, most);
@@ -128,7 +132,7 @@ std::string block_paths(const device::LoadedModel& model, const Profile& f) {
         out.add("matrices of heads", "f32", in_tiles(shape, most) ? "f32 tiles" : "f32");
       } else if (!experts && model.weight(w) != nullptr) {
         out.add(ggml_traits(w.tensor->type).name, few,
-                text_of(row_form(f, shape, w, most, peaks), in_tiles(shape, most)));
+                text_of(row_form(f, shape, w, most, floats), in_tiles(shape, most)));
       }
     }
     if (!here || block.kind != BlockKind::kMixer) return;

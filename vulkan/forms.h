@@ -22,10 +22,12 @@ inline constexpr uint32_t kMatrixDeep = 64;
 /// Calls of so many rows in tiles: sums have another order than a single row's then.
 bool in_tiles(const ModelShape& model, uint32_t rows);
 RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, uint32_t rows,
-                 bool has_peaks = false);
-/// Whether rows that this matrix takes have single elements far larger than the others of their 32,
-/// of which 8 bits would leave little: what Mamba-2 makes. A few such rows stay floats.
-bool takes_peaks(const ModelSpec& spec, const TensorRef& w);
+                 bool needs_floats = false);
+/// Whether a few rows that this matrix takes stay floats, because 8 bits would leave too little:
+/// what Mamba-2 makes has single elements far larger than the others of their 32; and what
+/// attention adds decides which experts are chosen where the router reads the residual row itself
+/// (Gemma 4's mixture).
+bool takes_floats(const ModelSpec& spec, const TensorRef& w);
 /// Routed experts by tiles of rows that chose the same one: where it has several, for then its
 /// weights are unpacked once for them.
 bool experts_in_tiles(const ModelShape& model, uint32_t n_experts, uint32_t n_used, uint32_t rows);

@@ -90,7 +90,7 @@ class PassLaunches {
   /// How products of `rows` rows with this matrix take them, and where `rows` rows of `width`
   /// elements lie in fewer bits than floats: behind what else is in kKernel.
   RowForm form_of(const TensorRef& w, uint32_t rows) const {
-    return row_form(profile(), m_.plan->model, w, rows, takes_peaks(s_, w));
+    return row_form(profile(), m_.plan->model, w, rows, takes_floats(s_, w));
   }
   std::byte* bytes_of(uint64_t rows, uint64_t width) const;
   Status halve(const float* x, uint64_t rows, uint32_t width, bool product) const;

@@ -342,7 +342,7 @@ def page(kind, record):
     for line in absent_lines(kind, record) or ["Every suite is recorded on every %s of this page." % on]:
         out += [line, ""]
     out += ["Made by `tools/run_record.py` of `docs/%s`, which `%s` fills; not edited by hand. A suite is a program" % (os.path.basename(table_of(kind)), script),
-            "of tests; *sources* is a hash of what that program was built from when it ran. A row stays until a newer run of the",
+            "of tests; *sources* begins the hash of what that program was built from when it ran. A row stays until a newer run of the",
             "same suite replaces it; `tools/run_record.py stale %s` lists the suites whose sources have changed since." % kind]
     if kind == "isa":
         out += ["", "A set is what the program took the processor for (`SHARPI_TEST_ISA`): a run says which set the processor itself has, which",
@@ -378,7 +378,7 @@ def page(kind, record):
             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"]
     for key in keys:
         row = record.rows[key]
-        out.append("| %s | %s | `%s` | %d | %d | %d | %d | %d |" % (key + tuple(row[2:]) + (numbers[row[0]],)))
+        out.append("| %s | %s | `%s` | %d | %d | %d | %d | %d |" % (key + (row[2][:8],) + tuple(row[3:]) + (numbers[row[0]],)))
     with open(path_of(kind, "md"), "w", encoding="utf-8") as f:
         f.write("\n".join(out) + "\n")
 

@@ -44,7 +44,7 @@ bool in_tiles(const ModelShape& model, uint32_t rows) {
 }
 
 RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, uint32_t rows,
-                 bool needs_floats) {
+                 bool as_floats) {
   if (model.exact) return RowForm::kFloats;
   switch (w.tensor->type) {
     case GgmlType::kF32:
@@ -54,7 +54,7 @@ RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, 
     default:
       break;
   }
-  if (!in_tiles(model, rows)) return f.byte_dots && !needs_floats ? RowForm::kBytes : RowForm::kFloats;
+  if (!in_tiles(model, rows)) return f.byte_dots && !as_floats ? RowForm::kBytes : RowForm::kFloats;
   return f.matrix_threads != 0 && w.n_in % kMatrixDeep == 0 ? RowForm::kHalves : RowForm::kFloats;
 }
 

@@ -22,7 +22,7 @@ inline constexpr uint32_t kMatrixDeep = 64;
 /// Calls of so many rows in tiles: sums have another order than a single row's then.
 bool in_tiles(const ModelShape& model, uint32_t rows);
 RowForm row_form(const Profile& f, const ModelShape& model, const TensorRef& w, uint32_t rows,
-                 bool needs_floats = false);
+                 bool as_floats = false);
 /// Whether a few rows that this matrix takes stay floats, because 8 bits would leave too little:
 /// what Mamba-2 makes has single elements far larger than the others of their 32; and what
 /// attention adds decides which experts are chosen where the router reads the residual row itself

@@ -58,6 +58,12 @@ Status SessionBatch::Caller::cancelled(uint32_t index, const Status& why) const 
                               "%s[%u] was cancelled; no session read a token", list, index);
 }
 
+Status SessionBatch::Caller::named(uint32_t index, const Status& why) const {
+  if (list == nullptr || why.is_ok()) return why;
+  return Status::native_error(why.code(), why.native(), "%s[%u]: %s", list, index,
+                              why.text().c_str());
+}
+
 /// With a group, what all ranks say together answers a cancel.
 Status SessionBatch::Caller::begin(uint32_t index, SessionState* s) const {
   const Status begun = s->core.begin_call();
@@ -222,11 +228,8 @@ Status SessionBatch::step(std::span<BatchStep> steps, const Caller& by) {
 Status SessionBatch::draw_all(std::span<BatchStep> steps, std::span<BatchDraw> drawn,
                               const Caller& by) {
   for (uint32_t i = 0; i < steps.size(); ++i) {
-    const Status one = by.cancelled(i, draw(&steps[i], &drawn[i]));
-    if (one.is_ok()) continue;
-    if (by.list == nullptr || one.code() == Code::kCancelled) return one;
-    return Status::native_error(one.code(), one.native(), "%s[%u]: %s", by.list, i,
-                                one.text().c_str());
+    const Status one = draw(&steps[i], &drawn[i]);
+    SHARPI_TRY(one.code() == Code::kCancelled ? by.cancelled(i, one) : by.named(i, one));
   }
   return Status::ok();
 }

@@ -67,6 +67,7 @@ class SessionBatch {
     const char* list = nullptr;  // what the host calls it; null = a session alone
     Meanwhile* meanwhile = nullptr;
     Status cancelled(uint32_t index, const Status& why) const;
+    Status named(uint32_t index, const Status& why) const;
     Status begin(uint32_t index, SessionState* s) const;
   };
   static SessionState& state_of(Session& session);

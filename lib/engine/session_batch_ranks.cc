@@ -101,10 +101,7 @@ Status SessionBatch::check_with_ranks(std::span<BatchStep> steps, const Caller& 
 Status SessionBatch::draw_with_ranks(std::span<BatchStep> steps, const Caller& by, int32_t* drawn) {
   for (uint32_t i = 0; i < steps.size(); ++i) {
     const Status one = state_of(*steps[i].session).drawer.sample(steps[i].params, &drawn[i]);
-    if (one.is_ok() || by.list == nullptr) SHARPI_TRY(one);
-    if (!one.is_ok())
-      return Status::native_error(one.code(), one.native(), "%s[%u]: %s", by.list, i,
-                                  one.text().c_str());
+    SHARPI_TRY(by.named(i, one));
   }
   return Status::ok();
 }

@@ -10,6 +10,7 @@ the lowest bit, without the last 64 rows, which always stay. `near` lists the ro
 oracle's own functions. Needs what the oracle needs (numpy, gguf).
 """
 import os
+import re
 import runpy
 import sys
 
@@ -24,7 +25,11 @@ NEAR = 2e-3
 def digits(kept, n):
     bits = np.zeros((n + 3) // 4 * 4, int)
     bits[kept] = 1
-    return "".join("%x" % v for v in bits.reshape(-1, 4) @ [1, 2, 4, 8])
+    digits = "".join("%x" % v for v in bits.reshape(-1, 4) @ [1, 2, 4, 8])
+    # Of 2 to 21 digits 0 one letter from g on, of f one from G on.
+    for digit, first in (("f", "G"), ("0", "g")):
+        digits = re.sub(digit + "{2,21}", lambda run, first=first: chr(ord(first) + len(run[0]) - 2), digits)
+    return digits
 
 
 def main():

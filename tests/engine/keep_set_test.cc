@@ -44,6 +44,20 @@ struct Reference {
   std::vector<uint32_t> near;
 };
 
+/// A letter from g on stands for 2 digits 0 and more, one from G on for as many f.
+std::string written_out(const std::string& runs) {
+  std::string out;
+  for (const char c : runs) {
+    if (c >= 'g')
+      out.append(static_cast<size_t>(c - 'g' + 2), '0');
+    else if (c >= 'G' && c <= 'Z')
+      out.append(static_cast<size_t>(c - 'G' + 2), 'f');
+    else
+      out += c;
+  }
+  return out;
+}
+
 std::vector<Reference> references(const std::string& model) {
   std::ifstream in(test::source_path("tests/engine/keep_sets/" + model + ".txt"));
   std::vector<Reference> out;
@@ -53,6 +67,7 @@ std::vector<Reference> references(const std::string& model) {
     Reference r;
     std::string near;
     words >> r.needle >> r.policy >> r.budget >> r.layer >> r.head >> r.digits >> near;
+    r.digits = written_out(r.digits);
     std::istringstream list(near);
     for (std::string one; std::getline(list, one, ',');)
       r.near.push_back(static_cast<uint32_t>(std::stoul(one)));

@@ -71,6 +71,7 @@ class VulkanKernels final : public DeviceKernels {
     return own(queue).dispatch(
         {Shader::find_best, {}, args, p.n_rows, 1, device_.driver().profile().gathering_threads});
   }
+  Status prepare_best(const device::Queue& queue) const override;
 
   /// Of each query of each head: its largest product and the sum of exponentials.
   uint64_t score_bytes(uint32_t, uint32_t n_queries, uint32_t n_heads, uint32_t,
@@ -219,6 +220,19 @@ constexpr uint64_t kPosed = 256;
 template <class T>
 T* any() {
   return reinterpret_cast<T*>(uintptr_t{kPosed});
+}
+
+Status VulkanKernels::prepare_best(const device::Queue& queue) const {
+  return make_pipelines(queue, [&]() -> Status {
+    BestParams p;
+    p.logits = any<float>();
+    p.values = any<float>();
+    p.ids = any<int32_t>();
+    p.n_rows = p.n_vocab = p.k = 1;
+    SHARPI_TRY(find_best(p, queue));
+    p.allowed = {any<uint32_t>(), 1};
+    return find_best(p, queue);
+  });
 }
 
 Status VulkanKernels::prepare_moves(bool by_head, const device::Queue& queue) const {

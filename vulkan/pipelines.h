@@ -77,6 +77,10 @@ class Pipelines {
   /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
   /// The last is another's: NULLS of shaders/common.glsl.
   Result<VkPipeline> get(Shader shader, const Constants& constants) const;
+  size_t n_made() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return made_.size();
+  }
   /// Lists one that get() will be asked for.
   void want(Shader shader, const Constants& constants) const;
   /// Makes those that are listed and not there, by at most kMakers threads that end with it.

@@ -70,6 +70,7 @@ Status Calls::warm_up(DeviceWorkspace& ws) const {
       return Status::ok();
     }));
     for (std::unique_ptr<Recording>& one : ws.recordings) one.reset();
+    SHARPI_TRY(m_.device->kernels().prepare_best(ws.queue()));
     m_.kernels->keep_compiled();
   }
   for (uint32_t n = 0; n <= warm_adapters(); ++n) SHARPI_TRY(warm_up_steps(ws, n));
@@ -83,6 +84,7 @@ Status Calls::record_chunk(DeviceWorkspace& ws, uint32_t n_adapters) const {
     if (segment.device != DeviceIndex::kHere || segment.streamed) continue;
     Rows r = rows_of_nobody(segment, ws, ws.layout().max_rows);
     r.n_head = segment.has_head() ? 1 : 0;
+    r.in_order = false;  // of a prompt it is the last
     r.n_sequences = 1;
     r.n_adapters = n_adapters;
     r.step = false;

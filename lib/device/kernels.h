@@ -95,6 +95,8 @@ class DeviceKernels {
   virtual uint32_t most_best(uint32_t n_vocab) const = 0;
   virtual uint64_t best_bytes(uint32_t n_rows, uint32_t n_vocab, uint32_t k) const = 0;
   virtual Status find_best(const BestParams& p, const Queue& queue) const = 0;
+  /// Makes what find_best() launches, before the first token is drawn.
+  virtual Status prepare_best(const Queue& /*queue*/) const { return Status::ok(); }
 
   virtual uint64_t score_bytes(uint32_t n_slots, uint32_t n_queries, uint32_t n_heads,
                                uint32_t n_kv_heads, uint32_t head_dim) const = 0;

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "vulkan/pipeline_file.h"
+#include "vulkan/pipelines.h"
 #include "vulkan/vulkan_tier.h"
 
 namespace sharpi::testing {
@@ -120,6 +121,7 @@ TEST_F(VulkanPipelines, ThatCannotBeWrittenHarmNothing) {
 
 std::string posed_folder;
 const char* posed_id = "";
+std::shared_ptr<vulkan::Device> posed_device;
 
 /// The first device under another name, so that it is opened anew.
 Result<std::vector<std::unique_ptr<Backend>>> host_and_posed(const BackendOptions&) {
@@ -129,11 +131,12 @@ Result<std::vector<std::unique_ptr<Backend>>> host_and_posed(const BackendOption
   std::string why;
   vulkan::PhysicalDevice physical = vulkan_device(&why)->physical();
   physical.id = posed_id;
-  out.push_back(vulkan::make_backend(std::make_shared<vulkan::Device>(physical, 1, posed_folder)));
+  posed_device = std::make_shared<vulkan::Device>(physical, 1, posed_folder);
+  out.push_back(vulkan::make_backend(posed_device));
   return out;
 }
 
-/// Loads a small model on the posed device and asks it for a token.
+/// Loads a small model on the posed device and asks it for tokens, which needs nothing new.
 void use_model(const char* id, const std::string& folder) {
   posed_id = id;
   posed_folder = folder;
@@ -146,8 +149,17 @@ void use_model(const char* id, const std::string& folder) {
   auto model = Model::load(engine.value().context, plan.value(), nullptr);
   ASSERT_TRUE(model.is_ok()) << model.status().text();
   const auto s = make_session(model.value(), plan.value()->session);
-  prefill(s.get(), file.tokens(70));
+  const size_t made = posed_device->driver().pipelines().n_made();
+  for (const uint32_t n_rows : {70u, 5u, 20u, 2u, 33u}) prefill(s.get(), file.tokens(n_rows));
   decode(s.get(), 3);
+  sharpi_sample_params best;
+  sharpi_sample_params_init(&best, sizeof best);
+  std::array<int32_t, 2> out;
+  uint32_t n = 0;
+  const Status drawn = s->step(best, out, &n);
+  EXPECT_TRUE(drawn.is_ok()) << drawn.text();
+  EXPECT_EQ(posed_device->driver().pipelines().n_made(), made) << "one is made while tokens come";
+  posed_device.reset();
 }
 
 TEST_F(VulkanPipelines, OfALoadedModelAreKeptAndTakenAgain) {

@@ -86,6 +86,28 @@ uint64_t Hash64::value() const {
   return h ^ (h >> 32);
 }
 
+void StripedHash64::add(uint64_t at, const void* data, uint64_t n, uint32_t first, uint32_t step) {
+  const auto* p = static_cast<const std::byte*>(data);
+  for (uint64_t done = 0; done < n;) {
+    const uint64_t bytes = std::min(n - done, kBlock - (at + done) % kBlock),
+                   lane = (at + done) / kBlock % kLanes;
+    if (lane % step == first) lanes_[lane].hash.add(p + done, bytes);
+    done += bytes;
+  }
+}
+
+uint64_t StripedHash64::value() const {
+  Hash64 all;
+  for (const Lane& lane : lanes_) all.add_u64(lane.hash.value());
+  return all.value();
+}
+
+uint64_t striped_hash64(const void* data, uint64_t bytes) {
+  StripedHash64 hash;
+  hash.add(0, data, bytes);
+  return hash.value();
+}
+
 uint64_t hash64(const void* data, uint64_t bytes, uint64_t seed) {
   Hash64 hash(seed);
   hash.add(data, bytes);

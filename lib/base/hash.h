@@ -33,4 +33,24 @@ class Hash64 {
 /// The hash of one piece, as Hash64 gives it.
 uint64_t hash64(const void* data, uint64_t bytes, uint64_t seed = 0);
 
+/// A hash of a byte stream that several threads can make: block i of kBlock bytes goes to lane
+/// i % kLanes, a Hash64, and the hash is that of the lanes' values, 8 little-endian bytes each.
+class StripedHash64 {
+ public:
+  static constexpr uint32_t kLanes = 4;
+  static constexpr uint64_t kBlock = 32 << 10;
+  /// Of bytes [at, at + n) of the stream, what is for lanes first, first + step, ..: each lane gets
+  /// its bytes in their order, from one thread at a time.
+  void add(uint64_t at, const void* data, uint64_t n, uint32_t first = 0, uint32_t step = 1);
+  uint64_t value() const;
+
+ private:
+  struct alignas(64) Lane {
+    Hash64 hash;
+  };
+  std::array<Lane, kLanes> lanes_;
+};
+/// The striped hash of one piece.
+uint64_t striped_hash64(const void* data, uint64_t bytes);
+
 }  // namespace sharpi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Copies large pieces within the host's memory by several threads: one alone moves a fraction of
-// what memory and the bus of a GPU do. Thread rule: one owner (a call).
+// Copies large pieces within the host's memory, or rows to their other form, by several threads:
+// one alone moves a fraction of what memory and the bus of a GPU do. Thread rule: one owner (a
+// call).
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <memory>
 
 #include "base/thread_pool.h"
+#include "engine/blob_parts.h"
 #include "os/processors.h"
 
 namespace sharpi {
@@ -31,6 +33,24 @@ class BlobCopier {
       std::memcpy(static_cast<std::byte*>(to) + first, static_cast<const std::byte*>(from) + first,
                   end - first);
     });
+  }
+  enum class To { kSaved, kStored };
+  /// n rows of a side that changes form; an error of a codec that nobody knows.
+  Status change(const RowSide& side, To form, void* to, const void* from, uint32_t n) {
+    const auto one = form == To::kSaved ? kv_row_to_canonical : kv_row_from_canonical;
+    SHARPI_TRY(one(side.dtype, from, 0, to));  // nothing else can be wrong with one
+    const auto some = [&](uint64_t first, uint64_t end) {
+      for (uint64_t i = first; i < end; ++i) {
+        const uint64_t at = i * side.row_bytes;
+        static_cast<void>(one(side.dtype, static_cast<const std::byte*>(from) + at, side.elements,
+                              static_cast<std::byte*>(to) + at));
+      }
+    };
+    if (pool_ == nullptr || n * side.row_bytes < 2 * kPart)
+      some(0, n);
+    else
+      pool_->for_range(n, side.piece_rows(kPart), some);
+    return Status::ok();
   }
 
  private:

@@ -100,32 +100,23 @@ struct RowSide {
   }
 };
 
-/// Memory for one piece or for two of rows, and for a row while it changes its form.
+/// Memory for one piece or for two of rows, and for a piece of rows in its other form.
 class BlobScratch {
  public:
   /// Throws std::bad_alloc.
   void reserve(uint64_t piece, uint64_t row) {
     half_ = std::max(row, kBlobPiece);
     piece_.resize(std::max(piece, 2 * half_));
-    row_.resize(row);
+    other_.resize(row == 0 ? 0 : half_);
   }
   std::byte* piece() { return piece_.data(); }
   std::byte* rows(bool second) { return piece_.data() + (second ? half_ : 0); }
+  std::byte* other_form() { return other_.data(); }
   float* floats() { return reinterpret_cast<float*>(piece_.data()); }
-  /// In place, n rows of a piece: stored -> canonical, or back.
-  Status convert(const RowSide& side, std::byte* piece, uint32_t n, bool to_canonical) {
-    for (uint32_t i = 0; i < n && side.changes_form(); ++i) {
-      std::byte* at = piece + i * side.row_bytes;
-      SHARPI_TRY(to_canonical ? kv_row_to_canonical(side.dtype, at, side.elements, row_.data())
-                              : kv_row_from_canonical(side.dtype, at, side.elements, row_.data()));
-      std::memcpy(at, row_.data(), side.row_bytes);
-    }
-    return Status::ok();
-  }
 
  private:
   uint64_t half_ = 0;
-  std::vector<std::byte> piece_, row_;
+  std::vector<std::byte> piece_, other_;
 };
 
 /// Where pieces of a side's rows are on their way: two places by turns, so that one piece is copied

@@ -20,9 +20,9 @@
 //   f32 logits[n_logit_rows][n_vocab]
 //   per checkpoint: of each recurrent layer f32 state and conv tail; then f32 logits[n_vocab],
 //     if the checkpoint has logits
-// u64 XXH64 of all bytes before: against damage. Against intent, restore checks every field of the
-// head against every other and against the session (session_restore.cc).
-// Thread rule: plain values; a sink or a source belongs to one call.
+// u64 StripedHash64 of all bytes before: against damage. Against intent, restore checks every field
+// of the head against every other and against the session (session_restore.cc). Thread rule: plain
+// values; a sink or a source belongs to one call.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@
 namespace sharpi {
 
 inline constexpr uint64_t kBlobMagic = 0x31564B4950524853ull;  // "SHRPIKV1"
-inline constexpr uint32_t kBlobVersion = 6;
-inline constexpr uint32_t kBlobVersionByHead = 7;  // of those with kBlobByHead, and of no others
+inline constexpr uint32_t kBlobVersion = 8;
+inline constexpr uint32_t kBlobVersionByHead = 9;  // of those with kBlobByHead, and of no others
 inline constexpr uint64_t kBlobSumBytes = sizeof(uint64_t);
 enum class BlobLayer : uint32_t { kNone = 0, kRows = 1, kRing = 2, kRecurrent = 3 };
 

@@ -127,7 +127,7 @@ class SessionRestorer : private BlobHead {
 
   Status take_memory() {  // may throw std::bad_alloc
     took_memory_ = true;
-    bool has_room = false;
+    bool has_room = false, changes_form = false;
     uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
       const KvStore& kv = core_.store(l);
@@ -137,9 +137,11 @@ class SessionRestorer : private BlobHead {
       const KvLayerLayout* one = kv.layout().find(l);
       if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
       has_room = has_room || !kv.copy_room().bytes().empty();
+      for (const bool value : {false, true})
+        changes_form = changes_form || (one != nullptr && RowSide(*one, value).changes_form());
     }
     scratch_.reserve(std::max(piece, row), row);
-    if (is_memory() && has_room) copier_.begin(total_);
+    if ((is_memory() && has_room) || changes_form) copier_.begin(total_);
     if ((h_.flags & kBlobCompacted) != 0) SHARPI_TRY(core_.take_positions());
     if (by_head()) SHARPI_TRY(s_->memory.take_head_tables());
     SHARPI_TRY(s_->drawer.take_bias(sampler_.n_bias, &bias_share_));
@@ -190,13 +192,16 @@ class SessionRestorer : private BlobHead {
     }
     if (memory != nullptr && !pieces->runs_ahead() && !side.changes_form()) return memory;
     std::byte* at = pieces->next();
-    if (memory != nullptr)
+    std::byte* to = side.changes_form() ? scratch_.other_form() : at;
+    if (memory == nullptr) {
+      if (to != at) sum_.wait();  // the rows before, which lay there
+      SHARPI_TRY(in->read_ahead(to, bytes));
+    }
+    if (side.changes_form())
+      SHARPI_TRY(
+          copier_.change(side, BlobCopier::To::kStored, at, memory != nullptr ? memory : to, n));
+    else if (memory != nullptr)
       copier_.copy(at, memory, bytes);
-    else
-      SHARPI_TRY(in->read_ahead(at, bytes));
-    if (!side.changes_form()) return at;
-    if (memory == nullptr) sum_.wait();
-    SHARPI_TRY(scratch_.convert(side, at, n, false));
     return at;
   }
 

@@ -23,7 +23,7 @@ class SessionSaver {
     if (sink_ != nullptr) {
       reserve();
       sum_.begin(total);
-      copier_.begin(sink_->room(0) == nullptr ? 0 : total);
+      copier_.begin(sink_->room(0) == nullptr && !change_form() ? 0 : total);
     }
     SHARPI_TRY(head(total));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer(l));
@@ -49,6 +49,15 @@ class SessionSaver {
     }
     scratch_.reserve(std::max(piece, row), row);
   }
+  /// Whether rows of a layer are saved in another form than they are stored in.
+  bool change_form() const {
+    for (uint32_t l = 0; l < spec_.n_layers(); ++l) {
+      const KvLayerLayout* one = core_.store(l).layout().find(l);
+      for (const bool value : {false, true})
+        if (one != nullptr && RowSide(*one, value).changes_form()) return true;
+    }
+    return false;
+  }
   Status put(const void* data, uint64_t bytes) {
     if (sink_ == nullptr || bytes == 0) {
       bytes_ += bytes;
@@ -65,6 +74,17 @@ class SessionSaver {
     if (to == nullptr) return sink_->write(data, bytes);
     copier_.copy(to, data, bytes);
     return Status::ok();
+  }
+  /// Rows as they are stored, which stay while they are summed unless they change form.
+  Status put_rows(const RowSide& side, const std::byte* rows, uint32_t n) {
+    const uint64_t bytes = n * side.row_bytes;
+    if (side.changes_form()) {
+      sum_.wait();
+      SHARPI_TRY(copier_.change(side, BlobCopier::To::kSaved, scratch_.other_form(), rows, n));
+      rows = scratch_.other_form();
+    }
+    sum_.start(rows, bytes);
+    return write(rows, bytes);
   }
   /// The scratch's first bytes.
   Status put_piece(uint64_t bytes) { return put(scratch_.piece(), bytes); }
@@ -190,9 +210,7 @@ class SessionSaver {
         const uint32_t run = std::min(n - i, pieces.n_rows());
         std::byte* at = pieces.next();
         SHARPI_TRY(kv.read_head_rows(l, h, side.value, i, run, at));
-        SHARPI_TRY(scratch_.convert(side, at, run, true));
-        sum_.start(at, run * side.row_bytes);
-        SHARPI_TRY(write(at, run * side.row_bytes));
+        SHARPI_TRY(put_rows(side, at, run));
         i += run;
       }
     }
@@ -225,18 +243,13 @@ class SessionSaver {
     SHARPI_TRY(start(&here));
     for (; here.n_rows != 0; here = next) {
       SHARPI_TRY(pieces.wait());
-      const uint64_t bytes = here.n_rows * side.row_bytes;
       // The next piece comes to the place of the one before, which is summed by then.
-      if (side.changes_form())
-        sum_.wait();
-      else
-        sum_.start(here.at, bytes);
+      if (!side.changes_form()) sum_.start(here.at, here.n_rows * side.row_bytes);
       SHARPI_TRY(start(&next));
-      if (side.changes_form()) {
-        SHARPI_TRY(scratch_.convert(side, here.at, here.n_rows, true));
-        sum_.start(here.at, bytes);
-      }
-      SHARPI_TRY(write(here.at, bytes));
+      if (side.changes_form())
+        SHARPI_TRY(put_rows(side, here.at, here.n_rows));
+      else
+        SHARPI_TRY(write(here.at, here.n_rows * side.row_bytes));
     }
     return Status::ok();
   }

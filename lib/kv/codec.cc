@@ -230,20 +230,46 @@ Status bad_dtype_text(const char* text, size_t n) {
                        n > kShown ? "..." : "", all_names().c_str());
 }
 
-/// Between a stored row's planes and blocks that hold the scales first and then the values: body(at
-/// in the row, at in the canonical form, bytes).
+/// Bytes of places that are as far from each other as `step` says.
+template <class Byte>
+struct Places {
+  Byte* first;
+  uint64_t step;
+};
+template <size_t kBytes>
+void copy_each(Places<std::byte> to, Places<const std::byte> from, uint64_t n) {
+  for (uint64_t i = 0; i < n; ++i)
+    std::memcpy(to.first + i * to.step, from.first + i * from.step, kBytes);
+}
+/// `bytes` of each of n places. A compiler copies fast what it knows the size of.
+void copy_each(size_t bytes, Places<std::byte> to, Places<const std::byte> from, uint64_t n) {
+  switch (bytes) {
+    case 2:
+      return copy_each<2>(to, from, n);
+    case 4:
+      return copy_each<4>(to, from, n);
+    case 16:
+      return copy_each<16>(to, from, n);
+    case 32:
+      return copy_each<32>(to, from, n);
+    default:
+      for (uint64_t i = 0; i < n; ++i)
+        std::memcpy(to.first + i * to.step, from.first + i * from.step, bytes);
+  }
+}
+
+/// Of each of a stored row's planes, blocks of which lie one behind the other, and blocks that hold
+/// the scales first and then the values: body(at in the row, at in the canonical form, bytes of a
+/// block, from block to block there).
 template <class Body>
-void each_canonical_part(const KvCodec& c, uint64_t n, const Body& body) {
-  if (c.planes.size() == 1) return body(0, 0, c.row_bytes(n));
-  uint64_t to = 0;
-  for (uint64_t e = 0; e < n; e += c.block) {
-    uint64_t plane_end = c.row_bytes(n);
-    for (size_t p = c.planes.size(); p-- > 0;) {
-      const KvPlane& plane = c.planes[p];
-      plane_end -= plane.bytes_of(n);
-      body(plane_end + plane.bytes_of(e), to, plane.bytes_of(c.block));
-      to += plane.bytes_of(c.block);
-    }
+void each_canonical_plane(const KvCodec& c, uint64_t n, const Body& body) {
+  uint64_t plane_end = c.row_bytes(n), to = 0, step = 0;
+  for (const KvPlane& plane : c.planes) step += plane.bytes_of(c.block);
+  for (size_t p = c.planes.size(); p-- > 0;) {
+    const uint64_t bytes = c.planes[p].bytes_of(c.block);
+    plane_end -= c.planes[p].bytes_of(n);
+    body(plane_end, to, bytes, step);
+    to += bytes;
   }
 }
 
@@ -317,9 +343,10 @@ Status kv_decode_row(KvDtype dtype, const void* row, uint64_t n, uint64_t first,
 Status kv_row_to_canonical(KvDtype dtype, const void* row, uint64_t n, void* canonical) {
   const KvCodec* codec = kv_codec(dtype);
   if (codec == nullptr) return unknown_codec(dtype);
-  each_canonical_part(*codec, n, [&](uint64_t at, uint64_t to, uint64_t bytes) {
-    std::memcpy(static_cast<std::byte*>(canonical) + to, static_cast<const std::byte*>(row) + at,
-                bytes);
+  const auto* from = static_cast<const std::byte*>(row);
+  auto* to = static_cast<std::byte*>(canonical);
+  each_canonical_plane(*codec, n, [&](uint64_t at, uint64_t there, uint64_t bytes, uint64_t step) {
+    copy_each(bytes, {to + there, step}, {from + at, bytes}, n / codec->block);
   });
   return {};
 }
@@ -327,9 +354,10 @@ Status kv_row_to_canonical(KvDtype dtype, const void* row, uint64_t n, void* can
 Status kv_row_from_canonical(KvDtype dtype, const void* canonical, uint64_t n, void* row) {
   const KvCodec* codec = kv_codec(dtype);
   if (codec == nullptr) return unknown_codec(dtype);
-  each_canonical_part(*codec, n, [&](uint64_t at, uint64_t from, uint64_t bytes) {
-    std::memcpy(static_cast<std::byte*>(row) + at, static_cast<const std::byte*>(canonical) + from,
-                bytes);
+  const auto* from = static_cast<const std::byte*>(canonical);
+  auto* to = static_cast<std::byte*>(row);
+  each_canonical_plane(*codec, n, [&](uint64_t at, uint64_t there, uint64_t bytes, uint64_t step) {
+    copy_each(bytes, {to + at, bytes}, {from + there, step}, n / codec->block);
   });
   return {};
 }

@@ -78,4 +78,23 @@ TEST(Hash64, EverySingleBitChangesIt) {
 }
 
 }  // namespace
+/// By its definition, and whoever makes which lanes of which pieces.
+TEST(StripedHash64, IsTheHashOfItsLanesHashes) {
+  const std::vector<uint8_t> data = ramp(StripedHash64::kBlock * 9 + 1234);
+  Hash64 lanes[StripedHash64::kLanes], all;
+  for (uint64_t at = 0; at < data.size(); at += StripedHash64::kBlock)
+    lanes[at / StripedHash64::kBlock % StripedHash64::kLanes].add(
+        data.data() + at, std::min(StripedHash64::kBlock, data.size() - at));
+  for (const Hash64& lane : lanes) all.add_u64(lane.value());
+  EXPECT_EQ(striped_hash64(data.data(), data.size()), all.value());
+  for (const uint32_t step : {1u, 2u, 3u, 4u}) {
+    StripedHash64 hash;
+    for (uint64_t at = 0, n = 0; at < data.size(); at += n) {
+      n = std::min<uint64_t>(data.size() - at, 1 + at * 7 % 100000);
+      for (uint32_t first = step; first-- > 0;) hash.add(at, data.data() + at, n, first, step);
+    }
+    EXPECT_EQ(hash.value(), all.value()) << step;
+  }
+}
+
 }  // namespace sharpi

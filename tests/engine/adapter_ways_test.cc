@@ -151,7 +151,7 @@ TEST(AdapterWays, ForgedBlobsAreRefused) {
     const BlobAdapters forged{id, n_other, reserved};
     std::memcpy(blob.data() + sizeof(BlobHeader), &forged, sizeof forged);
     const size_t end = blob.size() - kBlobSumBytes;
-    const uint64_t sum = hash64(blob.data(), end);
+    const uint64_t sum = striped_hash64(blob.data(), end);
     std::memcpy(blob.data() + end, &sum, sizeof sum);
     sharpi_error e = SHARPI_ERROR_INIT;
     return sharpi_session_restore(chat.get(), blob.data(), blob.size(), &e);

@@ -239,9 +239,7 @@ std::vector<char> rows_together(const std::vector<char>& blob) {
   out.insert(out.end(), blob.begin() + static_cast<long>(at), blob.end() - kBlobSumBytes);
   h.total_bytes = out.size() + kBlobSumBytes;
   std::memcpy(out.data(), &h, sizeof h);
-  Hash64 sum;
-  sum.add(out.data(), out.size());
-  const uint64_t value = sum.value();
+  const uint64_t value = striped_hash64(out.data(), out.size());
   const auto* bytes = reinterpret_cast<const char*>(&value);
   out.insert(out.end(), bytes, bytes + sizeof value);
   return out;

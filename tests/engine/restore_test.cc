@@ -40,7 +40,8 @@ void set(Blob* blob, size_t at, T value) {
 /// Length and checksum as they should be: what a forger would do.
 void seal(Blob* blob) {
   set(blob, offsetof(BlobHeader, total_bytes), uint64_t{blob->size()});
-  set(blob, blob->size() - kBlobSumBytes, hash64(blob->data(), blob->size() - kBlobSumBytes));
+  set(blob, blob->size() - kBlobSumBytes,
+      striped_hash64(blob->data(), blob->size() - kBlobSumBytes));
 }
 
 /// Where the head's parts begin.
@@ -181,8 +182,8 @@ TEST_F(Restore, EveryFieldOfTheHeaderIsCheckedAgainstTheOthers) {
       {"not compacted", offsetof(BlobHeader, flags), 0, SHARPI_E_FORMAT, "evicted rows"},
       {"flags", offsetof(BlobHeader, flags), 17, SHARPI_E_FORMAT, "unknown flags"},
       {"the flag of rows by head", offsetof(BlobHeader, flags), 9, SHARPI_E_FORMAT, "its version"},
-      {"the version of rows by head", offsetof(BlobHeader, version), 7, SHARPI_E_FORMAT,
-       "its version"},
+      {"the version of rows by head", offsetof(BlobHeader, version), kBlobVersionByHead,
+       SHARPI_E_FORMAT, "its version"},
       {"the flag without adapters", offsetof(BlobHeader, flags), 5, SHARPI_E_FORMAT, "adapters"},
       {"scores without the flag", offsetof(BlobHeader, n_scored), 1, SHARPI_E_FORMAT,
        "its replay scores are impossible"},
@@ -275,7 +276,7 @@ TEST_F(Restore, CountsOfHeadsThatLieAreRefused) {
        "counts of rows of its heads"},
       {"no list", map.layers[layer] + offsetof(BlobLayerHeader, n_lists), 0, SHARPI_E_FORMAT,
        "compacted rows of a layer"},
-      {"the version of rows together", offsetof(BlobHeader, version), 6, SHARPI_E_FORMAT,
+      {"the version of rows together", offsetof(BlobHeader, version), kBlobVersion, SHARPI_E_FORMAT,
        "its version"},
       {"the flags of rows together", offsetof(BlobHeader, flags), kBlobCompacted, SHARPI_E_FORMAT,
        "its version"}};

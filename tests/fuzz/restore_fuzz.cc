@@ -142,7 +142,7 @@ const std::vector<Target*>& targets() {
 void seal(Blob* blob) {
   const uint64_t total = blob->size();
   std::memcpy(blob->data() + offsetof(BlobHeader, total_bytes), &total, sizeof total);
-  const uint64_t sum = hash64(blob->data(), blob->size() - kBlobSumBytes);
+  const uint64_t sum = striped_hash64(blob->data(), blob->size() - kBlobSumBytes);
   std::memcpy(blob->data() + blob->size() - kBlobSumBytes, &sum, sizeof sum);
 }
 

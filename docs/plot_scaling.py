@@ -43,7 +43,8 @@ def series(rows, kind):
 
 
 def number(x):
-    return f"{x / 1000:g}K" if x >= 1000 else f"{x:g}"
+    unit = 1024 if x % 1024 == 0 else 1000
+    return f"{x / unit:g}K" if x >= unit else f"{x:g}"
 
 
 def draw(rows, kind):

@@ -136,15 +136,20 @@ Result<std::vector<std::unique_ptr<Backend>>> host_and_posed(const BackendOption
   return out;
 }
 
-/// Loads a small model on the posed device and asks it for tokens, which needs nothing new.
-void use_model(const char* id, const std::string& folder) {
+/// Loads a model on the posed device and asks it for tokens, which needs no other pipelines.
+void use_model(const char* id, const std::string& folder,
+               const test::ModelRecipe& recipe = test::tiny_qwen3(),
+               void (*edit)(sharpi_session_params*) = nullptr) {
   posed_id = id;
   posed_folder = folder;
-  const MadeModel file(test::tiny_qwen3());
+  const MadeModel file(recipe);
   auto engine = InnerEngine::open(file.path(), &host_and_posed);
   ASSERT_TRUE(engine.is_ok()) << engine.status().text();
-  auto plan = engine.value().plan(
-      [](sharpi_plan_params* p, sharpi_session_params*) { p->device = 1, p->n_gpu_layers = -1; });
+  auto plan = engine.value().plan([&](sharpi_plan_params* p, sharpi_session_params* session) {
+    p->device = 1;
+    p->n_gpu_layers = -1;
+    if (edit != nullptr) edit(session);
+  });
   ASSERT_TRUE(plan.is_ok()) << plan.status().text();
   auto model = Model::load(engine.value().context, plan.value(), nullptr);
   ASSERT_TRUE(model.is_ok()) << model.status().text();
@@ -154,13 +159,48 @@ void use_model(const char* id, const std::string& folder) {
   decode(s.get(), 3);
   sharpi_sample_params best;
   sharpi_sample_params_init(&best, sizeof best);
-  std::array<int32_t, 2> out;
-  uint32_t n = 0;
-  const Status drawn = s->step(best, out, &n);
-  EXPECT_TRUE(drawn.is_ok()) << drawn.text();
+  std::array<int32_t, 4> out;
+  for (int i = 0; i < 4; ++i) {
+    uint32_t n = 0;
+    const Status drawn = s->step(best, out, &n);
+    EXPECT_TRUE(drawn.is_ok()) << drawn.text();
+  }
   EXPECT_EQ(posed_device->driver().pipelines().n_made(), made) << "one is made while tokens come";
   posed_device.reset();
 }
+
+struct Ready {
+  const char* name;
+  test::ModelRecipe (*recipe)();
+  void (*edit)(sharpi_session_params*) = nullptr;
+};
+void PrintTo(const Ready& r, std::ostream* out) {
+  *out << r.name;
+}
+class VulkanReady : public ::testing::TestWithParam<Ready> {};
+
+TEST_P(VulkanReady, AllPipelinesAreMadeBeforeTokensCome) {
+  SHARPI_NEEDS_VULKAN();
+  use_model(GetParam().name, "", GetParam().recipe(), GetParam().edit);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, VulkanReady,
+    ::testing::Values(
+        Ready{"qwen3_q8_0", test::tiny_qwen3,
+              [](auto* p) { p->k_dtype = p->v_dtype = SHARPI_KV_Q8_0; }},
+        Ready{"qwen3_q4", test::tiny_qwen3,
+              [](auto* p) { p->k_dtype = p->v_dtype = SHARPI_KV_Q4; }},
+        Ready{"qwen3_replay", test::tiny_qwen3, [](auto* p) { p->replay = 1; }},
+        Ready{"qwen35_checkpoints", test::tiny_qwen35, [](auto* p) { p->n_checkpoints = 2; }},
+        Ready{"qwen35_drafts", test::tiny_qwen35, [](auto* p) { p->n_draft = 3; }},
+        Ready{"gemma4", test::tiny_gemma4}, Ready{"gemma4moe", test::tiny_gemma4moe},
+        Ready{"gpt_oss", test::tiny_gpt_oss}, Ready{"gemma3", test::tiny_gemma3},
+        Ready{"granite", test::tiny_granite}, Ready{"qwen3next", test::tiny_qwen3next},
+        Ready{"gemma4kv", test::tiny_gemma4kv}, Ready{"qwen35moe", test::tiny_qwen35moe},
+        Ready{"qwen3moe", test::tiny_qwen3moe}, Ready{"nemotron", test::tiny_nemotron},
+        Ready{"deepseek2", test::tiny_deepseek2}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_F(VulkanPipelines, OfALoadedModelAreKeptAndTakenAgain) {
   SHARPI_NEEDS_VULKAN();

@@ -49,7 +49,7 @@ if [[ ! -e /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json ]]
   validation=
 fi
 # A model of each kind, and each way of the smallest one.
-run 150 'VulkanDevices*:VulkanPipelines*:VulkanProfiles*:*VulkanShares*/1_heads_of_32:*VulkanByHead.Saved*/heads_of_80:*VulkanFast.*/qwen3_0:VulkanLoader*:VulkanDrivers*:VulkanFaults*:*VulkanSeveral.*/qwen3_0:*VulkanClasses*/qwen3moe*:*OnVulkan*/qwen3:*OnVulkan*/gemma3:*OnVulkan*/qwen35:*OnVulkan*/qwen3moe:*VulkanWays*/qwen3_0:*VulkanWays.*xperts*/qwen3moe*:*VulkanRecurrent.*nemotron*:Experts*VulkanFastWeights*q4_k:-*Recurrent.Long*:*EveryCodec*'
+run 150 'VulkanDevices*:VulkanPipelines*:VulkanProfiles*:*VulkanShares*/1_heads_of_32:*VulkanByHead.Saved*/heads_of_80:*VulkanFast.*/qwen3_0:VulkanLoader*:VulkanDrivers*:VulkanFaults*:*VulkanSeveral.*/qwen3_0:*VulkanClasses*/qwen3moe*:*OnVulkan*/qwen3:*OnVulkan*/gemma3:*OnVulkan*/qwen35:*OnVulkan*/qwen3moe:*VulkanReady*/qwen3_replay:*VulkanWays*/qwen3_0:*VulkanWays.*xperts*/qwen3moe*:*VulkanRecurrent.*nemotron*:Experts*VulkanFastWeights*q4_k:-*Recurrent.Long*:*EveryCodec*'
 
 # A machine without a driver has no device, and says so.
 without=$(VK_DRIVER_FILES=/nonexistent VK_ICD_FILENAMES=/nonexistent build/tests/vulkan/vulkan_test \

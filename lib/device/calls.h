@@ -35,6 +35,7 @@ class Calls final : public PipelineStage {
     bool in_order = true;       // head row i is row i
     bool drafted = false;       // rows of sequences may be taken back
     bool step = true;           // a recorded step serves them
+    bool by_head = false;       // Pass::by_head
     const float* in = nullptr;  // hidden rows before and after the segment
     float* out = nullptr;
     bool one_each() const { return n == n_sequences; }
@@ -67,9 +68,9 @@ class Calls final : public PipelineStage {
   size_t step_kinds() const;
   size_t step_lists() const;
   size_t step_index(const Segment& segment, const Pass& p, uint32_t format) const;
-  Status record_chunk(DeviceWorkspace& ws, uint32_t n_adapters) const;
-  Status warm_up_steps(DeviceWorkspace& ws, uint32_t n_adapters) const;
-  uint32_t warm_adapters() const;
+  Status record_chunk(DeviceWorkspace& ws, const Rows& kind) const;
+  Status warm_up_steps(DeviceWorkspace& ws, Rows kind) const;
+  std::vector<Rows> warm_kinds() const;
   Rows rows_of_nobody(const Segment& segment, const DeviceWorkspace& ws, uint32_t n) const;
   Status warm_up_rows(DeviceWorkspace& ws, Rows kind) const;
 

@@ -34,6 +34,7 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, Rows kind) const {
     r.drafted = kind.drafted;
     r.n_adapters = kind.n_adapters;
     Pass p = make_pass(segment, ws, 0, r);
+    p.by_head = kind.by_head;
     if (!m_.kernels->compiles_late()) {
       SHARPI_TRY(run_step(segment, p, 0));
     } else if (std::unique_ptr<Recording>& step = ws.recordings[step_index(segment, p, 0)]; !step) {
@@ -43,42 +44,47 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, Rows kind) const {
   return Status::ok();
 }
 
-Status Calls::warm_up_steps(DeviceWorkspace& ws, uint32_t n_adapters) const {
+Status Calls::warm_up_steps(DeviceWorkspace& ws, Rows kind) const {
   const uint32_t n_draft = m_.plan->session.n_draft;
-  Rows r;
-  r.n_adapters = n_adapters;
-  for (r.n = 1; r.n <= m_.plan->model.max_batch; ++r.n) SHARPI_TRY(warm_up_rows(ws, r));
-  r.drafted = true;
-  for (r.n = 2; r.n <= n_draft + 1; ++r.n) SHARPI_TRY(warm_up_rows(ws, r));
+  for (kind.n = 1; kind.n <= m_.plan->model.max_batch; ++kind.n) SHARPI_TRY(warm_up_rows(ws, kind));
+  kind.drafted = true;
+  for (kind.n = 2; kind.n <= n_draft + 1; ++kind.n) SHARPI_TRY(warm_up_rows(ws, kind));
   return Status::ok();
 }
 
 /// Sessions with one adapter as well as without any, where the plan has room; steps with more are
 /// recorded when they are met, of the same kernels.
-uint32_t Calls::warm_adapters() const {
-  return m_.plan->model.adapter_rank == 0 ? 0 : 1;
+std::vector<Calls::Rows> Calls::warm_kinds() const {
+  std::vector<Rows> kinds(m_.plan->model.adapter_rank == 0 ? 1 : 2);
+  kinds.back().n_adapters = static_cast<uint32_t>(kinds.size()) - 1;
+  return kinds;
 }
 
 Status Calls::warm_up(DeviceWorkspace& ws) const {
   ws.recordings.resize(step_lists() * m_.segments.size() * step_kinds());
   if (m_.kernels->compiles_late()) {
     SHARPI_TRY(m_.kernels->compile(ws.queue(), [&]() -> Status {
-      for (uint32_t n = 0; n <= warm_adapters(); ++n) {
-        SHARPI_TRY(warm_up_steps(ws, n));
-        SHARPI_TRY(record_chunk(ws, n));
+      for (const Rows& kind : warm_kinds()) {
+        SHARPI_TRY(warm_up_steps(ws, kind));
+        SHARPI_TRY(record_chunk(ws, kind));
       }
-      return Status::ok();
+      if (!m_.device->kernels().keeps_by_head()) return Status::ok();
+      // Of sessions that are compacted so; their steps are recorded when they are met.
+      Rows by_head;
+      by_head.by_head = true;
+      SHARPI_TRY(warm_up_steps(ws, by_head));
+      return record_chunk(ws, by_head);
     }));
     for (std::unique_ptr<Recording>& one : ws.recordings) one.reset();
     SHARPI_TRY(m_.device->kernels().prepare_best(ws.queue()));
     m_.kernels->keep_compiled();
   }
-  for (uint32_t n = 0; n <= warm_adapters(); ++n) SHARPI_TRY(warm_up_steps(ws, n));
+  for (const Rows& kind : warm_kinds()) SHARPI_TRY(warm_up_steps(ws, kind));
   return ws.queue().wait();
 }
 
 /// Records a pass of many rows that nobody runs.
-Status Calls::record_chunk(DeviceWorkspace& ws, uint32_t n_adapters) const {
+Status Calls::record_chunk(DeviceWorkspace& ws, const Rows& kind) const {
   if (ws.layout().max_rows < 2) return Status::ok();
   for (const Segment& segment : m_.segments) {
     if (segment.device != DeviceIndex::kHere || segment.streamed) continue;
@@ -86,9 +92,10 @@ Status Calls::record_chunk(DeviceWorkspace& ws, uint32_t n_adapters) const {
     r.n_head = segment.has_head() ? 1 : 0;
     r.in_order = false;  // of a prompt it is the last
     r.n_sequences = 1;
-    r.n_adapters = n_adapters;
+    r.n_adapters = kind.n_adapters;
     r.step = false;
     Pass p = make_pass(segment, ws, 0, r);
+    p.by_head = kind.by_head;
     std::unique_ptr<Recording> none;
     const Status recorded = record(segment, p, &none);
     ws.pending_ring = -1;

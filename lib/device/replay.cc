@@ -83,6 +83,7 @@ Status Replay::of_pass(const Pass& p, uint32_t layer) const {
     t.kv.k_row_bytes = stored.k_row_bytes;
     t.scores = p.ws.get(Buf::kQuery);  // some addresses, which nobody uses
     t.kv.k = p.ws.get<std::byte>(Buf::kQuery);
+    if (p.by_head) t.kv.table = p.ws.get<uint64_t>(Buf::kQuery);
     SHARPI_TRY(m_.device->kernels().replay_scores(t, p.ws.queue()));
     t.rotated = false;  // as of_waiting() has them
     return m_.device->kernels().replay_scores(t, p.ws.queue());

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <tuple>
 
@@ -145,6 +146,17 @@ TEST_P(Memory, ThePlansRowsAreWhatIsTaken) {
   }
 }
 
+/// Mesa's software device compiles with LLVM when it runs a pipeline for the first time, which
+/// allocates in this process; what is made by then is VulkanReady's to say.
+bool on_software(const Loaded& l) {
+  sharpi_device d{};
+  d.struct_size = sizeof d;
+  return on_vulkan() &&
+         sharpi_device_info(l.context.get(), gpu_index(l.context.get()), 0, &d, nullptr) ==
+             SHARPI_OK &&
+         std::strstr(d.name, "llvmpipe") != nullptr;
+}
+
 void Memory::expect_decode_allocates_nothing(const Loaded& l) const {
   std::vector<Chat> chats;
   std::vector<sharpi_session*> handles;
@@ -157,12 +169,16 @@ void Memory::expect_decode_allocates_nothing(const Loaded& l) const {
   sharpi_error e = SHARPI_ERROR_INIT;
   int32_t failed = 0, token = 0;
   uint32_t n = 0;
+  const auto decode_all = [&] {
+    for (size_t i = 0; i < 16; ++i) failed |= sharpi_session_decode(handles[0], next[i], &e);
+    for (size_t i = 0; i < 4; ++i)
+      failed |= sharpi_decode_batch(handles.data(), next.data() + i, 4, &e);
+    for (size_t i = 0; i < 4; ++i)
+      failed |= sharpi_session_step(handles[1], nullptr, &token, 1, &n, &e);
+  };
+  if (on_software(l)) decode_all();
   const uint64_t before = allocations();
-  for (size_t i = 0; i < 16; ++i) failed |= sharpi_session_decode(handles[0], next[i], &e);
-  for (size_t i = 0; i < 4; ++i)
-    failed |= sharpi_decode_batch(handles.data(), next.data() + i, 4, &e);
-  for (size_t i = 0; i < 4; ++i)
-    failed |= sharpi_session_step(handles[1], nullptr, &token, 1, &n, &e);
+  decode_all();
   const uint64_t after = allocations();
   EXPECT_EQ(failed, SHARPI_OK) << text_of(e);
   EXPECT_EQ(after - before, 0u);

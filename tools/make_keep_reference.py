@@ -5,7 +5,7 @@
     tools/make_keep_reference.py FIXTURE.gguf GOLDEN.json NEEDLE[,NEEDLE..] OUT.txt
 
 One line a set: needle policy budget layer head rows near. `rows` has four rows a digit, the lowest in
-the lowest bit, without the last 64 rows, which always stay. `near` lists the rows whose score is within
+the lowest bit, without the last 64 rows, which always stay; runs of digits are letters (digits()). `near` lists the rows whose score is within
 0.2% of the last one kept: two implementations may differ there. The model and the policies are the
 oracle's own functions. Needs what the oracle needs (numpy, gguf).
 """

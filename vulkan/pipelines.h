@@ -77,6 +77,7 @@ class Pipelines {
   /// constants[i] is constant i of the shader; constant 0 is the number of threads of a workgroup.
   /// The last is another's: NULLS of shaders/common.glsl.
   Result<VkPipeline> get(Shader shader, const Constants& constants) const;
+  /// How many get() has at hand.
   size_t n_made() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return made_.size();

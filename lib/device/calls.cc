@@ -262,7 +262,6 @@ Status Calls::compute(const Segment& segment, const Submission& rows, DeviceWork
   Pass p = make_pass(segment, ws, format, r);
   p.rows = &rows;
   p.transient = rows.transient;
-  p.by_head = has_rows_by_head(rows);
   if (!r.step) p.keeps_hidden = keeps;  // a recorded step serves all sessions
   if (p.brings_table) {
     ws.pending_ring = -1;  // of a call that another tier ended
@@ -286,6 +285,7 @@ Calls::Rows Calls::rows_of(const Segment& segment, const Submission& rows,
   r.in = ws.is_relayed(rows.hidden_in) ? ws.handover() : rows.hidden_in;
   r.out = ws.is_relayed(rows.hidden_out) ? ws.handover() : rows.hidden_out;
   r.n_adapters = most_adapters(rows);
+  r.by_head = has_rows_by_head(rows);
   r.drafted = std::any_of(rows.sequences.begin(), rows.sequences.end(),
                           [](const SequenceRows& q) { return q.drafted; });
   if (has_head(m_.spec(), m_.plan->placement)) fill_head_rows(rows, ws, &r);
@@ -328,6 +328,7 @@ Pass Calls::make_pass(const Segment& segment, DeviceWorkspace& ws, uint32_t form
   p.single_rows = r.one_each();
   p.drafted = r.drafted;
   p.n_adapters = r.n_adapters;
+  p.by_head = r.by_head;
   p.fuses = r.step && m_.fuses(r.n) && r.n_adapters == 0;  // chains have no place for theirs
   p.keeps_hidden = segment.has_head() && m_.leaves_hidden;
   p.brings_table = segment.first_here;

@@ -33,8 +33,8 @@ Status Calls::warm_up_rows(DeviceWorkspace& ws, Rows kind) const {
     r.n_sequences = kind.drafted ? 1 : kind.n;
     r.drafted = kind.drafted;
     r.n_adapters = kind.n_adapters;
+    r.by_head = kind.by_head;
     Pass p = make_pass(segment, ws, 0, r);
-    p.by_head = kind.by_head;
     if (!m_.kernels->compiles_late()) {
       SHARPI_TRY(run_step(segment, p, 0));
     } else if (std::unique_ptr<Recording>& step = ws.recordings[step_index(segment, p, 0)]; !step) {
@@ -63,17 +63,15 @@ std::vector<Calls::Rows> Calls::warm_kinds() const {
 Status Calls::warm_up(DeviceWorkspace& ws) const {
   ws.recordings.resize(step_lists() * m_.segments.size() * step_kinds());
   if (m_.kernels->compiles_late()) {
+    // Steps of sessions with rows by head are compiled, and recorded when they are met.
+    std::vector<Rows> kinds = warm_kinds();
+    if (m_.device->kernels().keeps_by_head()) kinds.emplace_back().by_head = true;
     SHARPI_TRY(m_.kernels->compile(ws.queue(), [&]() -> Status {
-      for (const Rows& kind : warm_kinds()) {
+      for (const Rows& kind : kinds) {
         SHARPI_TRY(warm_up_steps(ws, kind));
         SHARPI_TRY(record_chunk(ws, kind));
       }
-      if (!m_.device->kernels().keeps_by_head()) return Status::ok();
-      // Of sessions that are compacted so; their steps are recorded when they are met.
-      Rows by_head;
-      by_head.by_head = true;
-      SHARPI_TRY(warm_up_steps(ws, by_head));
-      return record_chunk(ws, by_head);
+      return Status::ok();
     }));
     for (std::unique_ptr<Recording>& one : ws.recordings) one.reset();
     SHARPI_TRY(m_.device->kernels().prepare_best(ws.queue()));
@@ -93,9 +91,9 @@ Status Calls::record_chunk(DeviceWorkspace& ws, const Rows& kind) const {
     r.in_order = false;  // of a prompt it is the last
     r.n_sequences = 1;
     r.n_adapters = kind.n_adapters;
+    r.by_head = kind.by_head;
     r.step = false;
     Pass p = make_pass(segment, ws, 0, r);
-    p.by_head = kind.by_head;
     std::unique_ptr<Recording> none;
     const Status recorded = record(segment, p, &none);
     ws.pending_ring = -1;

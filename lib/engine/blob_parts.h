@@ -100,14 +100,33 @@ struct RowSide {
   }
 };
 
+/// How large the parts of layers are that cannot be divided, and whether rows of one change form.
+struct BlobNeeds {
+  uint64_t piece = 0, row = 0;
+  bool changes_form = false;
+
+  void add(const LayerSpec& spec, const KvStore& kv, uint32_t l) {
+    piece = std::max(piece, query_dim(spec) * sizeof(float));
+    for (const StatePart part : {StatePart::kState, StatePart::kConv})
+      piece = std::max(piece, kv.state_bytes(l, part));
+    const KvLayerLayout* one = kv.layout().find(l);
+    if (one == nullptr) return;
+    for (const bool value : one->sides()) {
+      const RowSide side(*one, value);
+      row = std::max(row, side.row_bytes);
+      changes_form = changes_form || side.changes_form();
+    }
+  }
+};
+
 /// Memory for one piece or for two of rows, and for a piece of rows in its other form.
 class BlobScratch {
  public:
   /// Throws std::bad_alloc.
-  void reserve(uint64_t piece, uint64_t row) {
-    half_ = std::max(row, kBlobPiece);
-    piece_.resize(std::max(piece, 2 * half_));
-    other_.resize(row == 0 ? 0 : half_);
+  void reserve(const BlobNeeds& n) {
+    half_ = std::max(n.row, kBlobPiece);
+    piece_.resize(std::max(n.piece, 2 * half_));
+    other_.resize(n.changes_form ? half_ : 0);
   }
   std::byte* piece() { return piece_.data(); }
   std::byte* rows(bool second) { return piece_.data() + (second ? half_ : 0); }

@@ -58,11 +58,11 @@ class SessionRestorer : private BlobHead {
 
   Result<uint64_t> check_sum() {  // may throw std::bad_alloc
     BlobSum sum;
+    sum.begin(total_);
     if (is_memory()) {
-      sum.add(source_->memory(), body_end());
+      sum.start(source_->memory(), body_end());
     } else {
-      sum.begin(total_);
-      scratch_.reserve(0, 0);
+      scratch_.reserve({});
       BlobCursor in(source_, 0, body_end(), &sum);
       SHARPI_TRY(read_rest(&in));
     }
@@ -82,7 +82,7 @@ class SessionRestorer : private BlobHead {
     const Status done = apply(&in);
     if (done.code() == Code::kIo) return done;
     if (!is_memory() && in.left() != 0) {
-      if (!writes_) scratch_.reserve(0, 0);
+      if (!writes_) scratch_.reserve({});
       SHARPI_TRY(read_rest(&in));
     }
     SHARPI_TRY(compare(&sum_));
@@ -127,21 +127,14 @@ class SessionRestorer : private BlobHead {
 
   Status take_memory() {  // may throw std::bad_alloc
     took_memory_ = true;
-    bool has_room = false, changes_form = false;
-    uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
+    bool has_room = false;
+    BlobNeeds needs{uint64_t{spec_.n_vocab} * sizeof(float)};
     for (uint32_t l = 0; l < h_.n_layers; ++l) {
-      const KvStore& kv = core_.store(l);
-      for (const StatePart part : {StatePart::kState, StatePart::kConv})
-        piece = std::max(piece, kv.state_bytes(l, part));
-      piece = std::max(piece, query_dim(spec_.layers[l]) * sizeof(float));
-      const KvLayerLayout* one = kv.layout().find(l);
-      if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
-      has_room = has_room || !kv.copy_room().bytes().empty();
-      for (const bool value : {false, true})
-        changes_form = changes_form || (one != nullptr && RowSide(*one, value).changes_form());
+      needs.add(spec_.layers[l], core_.store(l), l);
+      has_room = has_room || !core_.store(l).copy_room().bytes().empty();
     }
-    scratch_.reserve(std::max(piece, row), row);
-    if ((is_memory() && has_room) || changes_form) copier_.begin(total_);
+    scratch_.reserve(needs);
+    if ((is_memory() && has_room) || needs.changes_form) copier_.begin(total_);
     if ((h_.flags & kBlobCompacted) != 0) SHARPI_TRY(core_.take_positions());
     if (by_head()) SHARPI_TRY(s_->memory.take_head_tables());
     SHARPI_TRY(s_->drawer.take_bias(sampler_.n_bias, &bias_share_));

@@ -20,11 +20,7 @@ class SessionSaver {
 
   /// `total` is what an earlier run without a sink gave.
   Status run(uint64_t total) {
-    if (sink_ != nullptr) {
-      reserve();
-      sum_.begin(total);
-      copier_.begin(sink_->room(0) == nullptr && !change_form() ? 0 : total);
-    }
+    if (sink_ != nullptr) reserve(total);
     SHARPI_TRY(head(total));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(layer(l));
     for (uint32_t l = 0; l < spec_.n_layers(); ++l) SHARPI_TRY(queries(l));
@@ -37,26 +33,12 @@ class SessionSaver {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  void reserve() {
-    uint64_t piece = uint64_t{spec_.n_vocab} * sizeof(float), row = 0;
-    for (uint32_t l = 0; l < spec_.n_layers(); ++l) {
-      piece = std::max(piece, query_dim(spec_.layers[l]) * sizeof(float));
-      const KvStore& kv = core_.store(l);
-      for (const StatePart part : {StatePart::kState, StatePart::kConv})
-        piece = std::max(piece, kv.state_bytes(l, part));
-      const KvLayerLayout* one = kv.layout().find(l);
-      if (one != nullptr) row = std::max<uint64_t>({row, one->k_row_bytes, one->v_row_bytes});
-    }
-    scratch_.reserve(std::max(piece, row), row);
-  }
-  /// Whether rows of a layer are saved in another form than they are stored in.
-  bool change_form() const {
-    for (uint32_t l = 0; l < spec_.n_layers(); ++l) {
-      const KvLayerLayout* one = core_.store(l).layout().find(l);
-      for (const bool value : {false, true})
-        if (one != nullptr && RowSide(*one, value).changes_form()) return true;
-    }
-    return false;
+  void reserve(uint64_t total) {
+    BlobNeeds needs{uint64_t{spec_.n_vocab} * sizeof(float)};
+    for (uint32_t l = 0; l < spec_.n_layers(); ++l) needs.add(spec_.layers[l], core_.store(l), l);
+    scratch_.reserve(needs);
+    sum_.begin(total);
+    if (sink_->room(0) != nullptr || needs.changes_form) copier_.begin(total);
   }
   Status put(const void* data, uint64_t bytes) {
     if (sink_ == nullptr || bytes == 0) {
